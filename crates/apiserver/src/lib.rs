@@ -1,0 +1,1 @@
+//! The Kubernetes API over a store: authentication, authorization, admission, registry, HTTP. Embeddable.

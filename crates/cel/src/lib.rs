@@ -1,0 +1,1 @@
+//! The project's one CEL: checker, evaluator with a cost limit, Kubernetes' libraries. Pure.

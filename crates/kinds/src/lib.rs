@@ -1,0 +1,1 @@
+//! The built-in kinds of Kubernetes as data: schema table, discovery, defaults, validation, columns. Pure.

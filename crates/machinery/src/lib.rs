@@ -1,0 +1,1 @@
+//! Kubernetes API machinery, pure: names, selectors, quantities, schemas, patches, server-side apply.

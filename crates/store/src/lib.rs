@@ -1,0 +1,1 @@
+//! The revisioned store: transactions, watch, compaction, over a durable log.

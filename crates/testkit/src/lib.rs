@@ -1,0 +1,1 @@
+//! A cluster to test on, embedded or real. Dev-dependency only.
