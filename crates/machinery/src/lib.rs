@@ -1,1 +1,7 @@
 //! Kubernetes API machinery, pure: names, selectors, quantities, schemas, patches, server-side apply.
+//!
+//! Nothing here does I/O, reads a clock or draws random numbers: values in, values out.
+
+pub mod field;
+pub mod schema;
+pub mod status;

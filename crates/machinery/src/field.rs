@@ -1,0 +1,213 @@
+//! Errors about a field of an object: which one, what is wrong with it, what would be right.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// Where in an object a field is, written as Kubernetes writes it: `spec.ports[0].name`, `data[my.key]`.
+///
+/// ```
+/// use conductor_machinery::field::Path;
+/// let path = Path::root("spec").child("ports").index(0).child("name");
+/// assert_eq!(path.to_string(), "spec.ports[0].name");
+/// assert_eq!(Path::root("data").key("a.b").to_string(), "data[a.b]");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path(String);
+
+impl Path {
+    /// The object itself.
+    pub fn empty() -> Self {
+        Path(String::new())
+    }
+
+    /// A top-level field.
+    pub fn root(name: &str) -> Self {
+        Path(name.to_owned())
+    }
+
+    /// A field of this one.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Path(name.to_owned()) } else { Path(format!("{}.{name}", self.0)) }
+    }
+
+    /// An item of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Path(format!("{}[{index}]", self.0))
+    }
+
+    /// An entry of this map.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Path(format!("{}[{key}]", self.0))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+/// What kind of mistake it is. The names clients see are in [`Kind::reason`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A field that must be given is not.
+    Required,
+    /// The value is malformed.
+    Invalid,
+    /// The value is not one of the allowed ones.
+    NotSupported,
+    /// The value stands twice where it may stand once.
+    Duplicate,
+    /// The field may not be set or changed (here, or now).
+    Forbidden,
+    /// The value has too many bytes.
+    TooLong,
+    /// The list or map has too many items.
+    TooMany,
+    /// The value has the wrong type.
+    TypeInvalid,
+    /// What the value refers to does not exist.
+    NotFound,
+    /// The server could not decide.
+    Internal,
+}
+
+impl Kind {
+    /// The name in `status.details.causes[].reason`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Kind::Required => "FieldValueRequired",
+            Kind::Invalid => "FieldValueInvalid",
+            Kind::NotSupported => "FieldValueNotSupported",
+            Kind::Duplicate => "FieldValueDuplicate",
+            Kind::Forbidden => "FieldValueForbidden",
+            Kind::TooLong => "FieldValueTooLong",
+            Kind::TooMany => "FieldValueTooMany",
+            Kind::TypeInvalid => "FieldValueTypeInvalid",
+            Kind::NotFound => "FieldValueNotFound",
+            Kind::Internal => "InternalError",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Kind::Required => "Required value",
+            Kind::Invalid => "Invalid value",
+            Kind::NotSupported => "Unsupported value",
+            Kind::Duplicate => "Duplicate value",
+            Kind::Forbidden => "Forbidden",
+            Kind::TooLong => "Too long",
+            Kind::TooMany => "Too many",
+            Kind::TypeInvalid => "Invalid value",
+            Kind::NotFound => "Not found",
+            Kind::Internal => "Internal error",
+        }
+    }
+
+    fn shows_value(self) -> bool {
+        !matches!(self, Kind::Required | Kind::Forbidden | Kind::TooLong | Kind::TooMany | Kind::Internal)
+    }
+}
+
+/// One mistake in one field. `Display` words it as Kubernetes does:
+/// `spec.type: Unsupported value: "Foo": supported values: "ClusterIP", "NodePort"`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    /// What kind of mistake.
+    pub kind: Kind,
+    /// Where.
+    pub path: Path,
+    /// The offending value as it is shown; `None` shows nothing.
+    pub value: Option<Value>,
+    /// What would be right.
+    pub detail: String,
+}
+
+impl Error {
+    /// A mistake of any kind.
+    pub fn new(kind: Kind, path: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
+        Error { kind, path: path.clone(), value, detail: detail.into() }
+    }
+
+    /// A required field is missing.
+    pub fn required(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(Kind::Required, path, None, detail)
+    }
+
+    /// A malformed value.
+    pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, path, Some(value.into()), detail)
+    }
+
+    /// A value of the wrong type.
+    pub fn type_invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(Kind::TypeInvalid, path, Some(value.into()), detail)
+    }
+
+    /// A value that is not among the supported ones, which are listed sorted.
+    pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let mut names: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
+        names.sort();
+        let detail = if names.is_empty() { String::new() } else { format!("supported values: {}", names.join(", ")) };
+        Self::new(Kind::NotSupported, path, Some(value.into()), detail)
+    }
+
+    /// A value that stands twice.
+    pub fn duplicate(path: &Path, value: impl Into<Value>) -> Self {
+        Self::new(Kind::Duplicate, path, Some(value.into()), "")
+    }
+
+    /// A field that may not be set or changed.
+    pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(Kind::Forbidden, path, None, detail)
+    }
+
+    /// A value of more than `max` bytes.
+    pub fn too_long(path: &Path, max: usize) -> Self {
+        Self::new(Kind::TooLong, path, None, format!("may not be more than {max} bytes"))
+    }
+
+    /// A list or map of more than `max` items; `actual` is shown when known.
+    pub fn too_many(path: &Path, actual: Option<usize>, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        Self::new(Kind::TooMany, path, actual.map(Value::from), format!("must have at most {max} {items}"))
+    }
+
+    /// A reference to nothing.
+    pub fn not_found(path: &Path, value: impl Into<Value>) -> Self {
+        Self::new(Kind::NotFound, path, Some(value.into()), "")
+    }
+
+    /// The message without the path, as it stands in `status.details.causes[].message`.
+    pub fn message(&self) -> String {
+        let mut text = self.kind.text().to_owned();
+        let shown = self.value.as_ref().filter(|_| self.kind.shows_value() || self.kind == Kind::TooMany);
+        if let Some(value) = shown {
+            text.push_str(": ");
+            text.push_str(&value.to_string());
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message())
+    }
+}
+
+/// All mistakes of an object, in the order they were found.
+pub type Errors = Vec<Error>;
