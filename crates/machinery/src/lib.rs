@@ -3,5 +3,6 @@
 //! Nothing here does I/O, reads a clock or draws random numbers: values in, values out.
 
 pub mod field;
+pub mod quantity;
 pub mod schema;
 pub mod status;
