@@ -1,0 +1,210 @@
+//! Defaults of the core group, Pods aside.
+
+use serde_json::{Map, Value, json};
+
+use super::pod;
+use crate::value::{fill, fill_int, fill_text, get, get_mut, list_mut, object_mut, set, text};
+
+pub(super) fn replication_controller(controller: &mut Value) {
+    pod::template_at(controller, "spec.template");
+    let labels = get(controller, "spec.template.metadata.labels").clone();
+    if labels.is_object() {
+        for holder in ["spec.selector", "metadata.labels"] {
+            if crate::value::size(controller, holder) == 0 {
+                let (path, key) = holder.split_once('.').unwrap_or(("", holder));
+                set(controller, path, key, labels.clone());
+            }
+        }
+    }
+    if let Some(spec) = object_mut(controller, "spec") {
+        fill(spec, "replicas", 1);
+    }
+}
+
+pub(super) fn service(service: &mut Value) {
+    let Some(spec) = object_mut(service, "spec") else { return };
+    fill_text(spec, "sessionAffinity", "None");
+    fill_text(spec, "type", "ClusterIP");
+    let affinity = spec.get("sessionAffinity").and_then(Value::as_str).unwrap_or("").to_owned();
+    match affinity.as_str() {
+        "None" => {
+            spec.remove("sessionAffinityConfig");
+        }
+        "ClientIP" if spec.get("sessionAffinityConfig").is_none_or(|c| get(c, "clientIP.timeoutSeconds").is_null()) => {
+            spec.insert("sessionAffinityConfig".to_owned(), json!({"clientIP": {"timeoutSeconds": 10800}}));
+        }
+        _ => {}
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(port) = port.as_object_mut() else { continue };
+        fill_text(port, "protocol", "TCP");
+        let number = port.get("port").cloned().unwrap_or(json!(0));
+        let target = port.entry("targetPort").or_insert(Value::Null);
+        if target.is_null() || target.as_i64() == Some(0) || target.as_str() == Some("") {
+            *target = number;
+        }
+    }
+    let kind = spec.get("type").and_then(Value::as_str).unwrap_or("").to_owned();
+    let external_ips = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|ips| !ips.is_empty());
+    let reachable = matches!(kind.as_str(), "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && external_ips);
+    if reachable {
+        fill_text(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
+        fill(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        fill(spec, "allocateLoadBalancerNodePorts", true);
+        for ingress in list_mut(service, "status.loadBalancer.ingress") {
+            if !text(ingress, "ip").is_empty() {
+                if let Some(ingress) = ingress.as_object_mut() {
+                    fill(ingress, "ipMode", "VIP");
+                }
+            }
+        }
+    }
+    object_mut(service, "status.loadBalancer");
+}
+
+pub(super) fn secret(secret: &mut Value) {
+    if let Some(map) = secret.as_object_mut() {
+        fill_text(map, "type", "Opaque");
+    }
+}
+
+pub(super) fn persistent_volume(volume: &mut Value) {
+    if let Some(status) = object_mut(volume, "status") {
+        fill_text(status, "phase", "Pending");
+    }
+    if let Some(spec) = object_mut(volume, "spec") {
+        volume_spec(spec);
+    }
+}
+
+/// What a PersistentVolume's spec gets, wherever it stands.
+pub(super) fn volume_spec(spec: &mut Map<String, Value>) {
+    fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
+    fill(spec, "volumeMode", "Filesystem");
+    pod::source_defaults(spec);
+}
+
+pub(super) fn persistent_volume_claim(claim: &mut Value) {
+    if let Some(status) = object_mut(claim, "status") {
+        fill_text(status, "phase", "Pending");
+    }
+    object_mut(claim, "spec.resources");
+    if let Some(spec) = object_mut(claim, "spec") {
+        fill(spec, "volumeMode", "Filesystem");
+    }
+}
+
+pub(super) fn endpoints(endpoints: &mut Value) {
+    for subset in list_mut(endpoints, "subsets") {
+        for port in list_mut(subset, "ports") {
+            if let Some(port) = port.as_object_mut() {
+                fill_text(port, "protocol", "TCP");
+            }
+        }
+    }
+}
+
+/// A namespace carries its own name as a label, so that selectors can name namespaces.
+pub(super) fn namespace(namespace: &mut Value) {
+    let name = text(namespace, "metadata.name").to_owned();
+    if !name.is_empty() {
+        set(namespace, "metadata.labels", "kubernetes.io/metadata.name", name);
+    }
+    if let Some(status) = object_mut(namespace, "status") {
+        fill_text(status, "phase", "Active");
+    }
+}
+
+pub(super) fn node(node: &mut Value) {
+    let capacity = get(node, "status.capacity").clone();
+    if capacity.is_object() && get(node, "status.allocatable").is_null() {
+        set(node, "status", "allocatable", capacity);
+    }
+    object_mut(node, "status.daemonEndpoints.kubeletEndpoint");
+    if let Some(endpoint) = object_mut(node, "status.daemonEndpoints.kubeletEndpoint") {
+        fill(endpoint, "Port", 0);
+    }
+    if let Some(info) = object_mut(node, "status.nodeInfo") {
+        for field in [
+            "machineID",
+            "systemUUID",
+            "bootID",
+            "kernelVersion",
+            "osImage",
+            "containerRuntimeVersion",
+            "kubeletVersion",
+            "kubeProxyVersion",
+            "operatingSystem",
+            "architecture",
+        ] {
+            fill(info, field, "");
+        }
+    }
+}
+
+/// For containers: no default limit means the maximum, no default request means the default limit, then the minimum.
+pub(super) fn limit_range(range: &mut Value) {
+    for item in list_mut(range, "spec.limits") {
+        if text(item, "type") != "Container" {
+            continue;
+        }
+        for (to, from) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")] {
+            let Some(source) = get(item, from).as_object().cloned() else { continue };
+            if let Some(map) = object_mut(item, to) {
+                for (name, amount) in source {
+                    map.entry(name).or_insert(amount);
+                }
+            }
+        }
+    }
+}
+
+/// Templates of claims inside a StatefulSet are claims of their own.
+pub(super) fn claim_template(claim: &mut Value) {
+    if let Some(map) = claim.as_object_mut() {
+        fill_text(map, "apiVersion", "v1");
+        fill_text(map, "kind", "PersistentVolumeClaim");
+    }
+    object_mut(claim, "metadata");
+    persistent_volume_claim(claim);
+}
+
+/// A whole number of replicas that is not said is one.
+pub(super) fn one_replica(object: &mut Value) {
+    if let Some(spec) = object_mut(object, "spec") {
+        fill(spec, "replicas", 1);
+    }
+}
+
+/// Ten old revisions are kept unless the author says otherwise.
+pub(super) fn revision_history(object: &mut Value) {
+    if let Some(spec) = object_mut(object, "spec") {
+        fill(spec, "revisionHistoryLimit", 10);
+    }
+}
+
+/// Removes what a strategy of another type makes meaningless, and fills in the rolling update's fields.
+pub(super) fn rolling_update(object: &mut Value, path: &str, fields: &[(&str, Value)]) {
+    let Some(strategy) = object_mut(object, path) else { return };
+    fill_text(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) != Some("RollingUpdate") {
+        return;
+    }
+    fill(strategy, "rollingUpdate", json!({}));
+    if let Some(update) = get_mut(object, path).and_then(|s| s.get_mut("rollingUpdate")).and_then(Value::as_object_mut) {
+        for (key, value) in fields {
+            fill(update, key, value.clone());
+        }
+    }
+}
+
+/// Sets an integer that is absent or zero at a dotted path.
+pub(super) fn int_at(object: &mut Value, path: &str, key: &str, value: i64) {
+    if let Some(map) = object_mut(object, path) {
+        fill_int(map, key, value);
+    }
+}
