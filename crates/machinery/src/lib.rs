@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or draws random numbers: values in, values out.
 
 pub mod field;
+pub mod names;
 pub mod quantity;
 pub mod schema;
 pub mod status;
