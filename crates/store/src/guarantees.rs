@@ -1,0 +1,1 @@
+//! The guarantees of watch, each with a validator.

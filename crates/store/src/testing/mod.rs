@@ -1,0 +1,1 @@
+//! A worse disk.
