@@ -1,8 +1,13 @@
 //! Everything a developer of Conductor runs.
+#[cfg(test)]
+mod arrows;
 mod generate;
 mod kubernetes;
 mod missing;
 mod repository;
+mod steps;
+mod test;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +27,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Format, lints, all tests, and those on a real Kubernetes if there is Go to build one
+    Test(test::Options),
+    /// Get the programs that tests use and this machine lacks
+    Tools(tools::Options),
     /// Write the table of built-in kinds (crates/kinds/data) from a real kube-apiserver's OpenAPI and Go's types
     Generate(generate::Options),
     /// A real Kubernetes control plane on this machine, to compare with
@@ -78,6 +87,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Generate(options) => generate::generate(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Tools(options) => tools::run(&options),
         Command::Kubernetes(command) => run_kubernetes(command),
     }
 }
