@@ -1,1 +1,12 @@
 //! The nouns of Conductor, pure: matching, scoring, lifecycle, pool planning, review: snapshot in, decisions out.
+//!
+//! Nothing here knows a clock, a network or a runtime: every function takes what is and says what is to be done.
+
+pub mod amount;
+pub mod errors;
+pub mod matching;
+mod ordered;
+pub mod rules;
+pub mod selector;
+pub mod version;
+pub mod views;

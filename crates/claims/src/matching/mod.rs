@@ -1,0 +1,19 @@
+//! Matching: which resource, or which class, satisfies a claim.
+//!
+//! [`Index::decide`] finds the best through indexes and keeps no ledger; [`Index::explain`] asks every candidate and says what refused
+//! it. Both use the same predicates ([`refuse`]), and a property test holds them to each other.
+
+mod decide;
+mod explain;
+mod index;
+mod predicate;
+mod profile;
+mod summary;
+mod waiting;
+
+pub use decide::{Decision, Reason, Why};
+pub use explain::{Candidate, Change, Field, Ledger, Remedy};
+pub use index::Index;
+pub use predicate::{Exemption, Judge, NoJudge, Refusal, refusals, refuse};
+pub use profile::{Made, make};
+pub use summary::{Count, Summary};

@@ -1,0 +1,176 @@
+//! The predicates, in the order in which they are asked. The first that fails is the one a ledger names.
+
+use crate::amount::Amount;
+use crate::rules::Rules;
+use crate::views::{Ask, ClassAsk, Offer, Shape, Taken, Wish};
+
+/// Evaluates CEL for matching; implemented where CEL is at hand.
+pub trait Judge {
+    /// Whether a claim's expression holds of a resource; an error refuses and is said.
+    fn accepts(&self, expression: &str, ask: &Ask, offer: &Offer) -> Result<bool, String>;
+
+    /// What a class's expression over the claim yields.
+    fn compute(&self, _expression: &str, _ask: &Ask) -> Result<serde_json::Value, String> {
+        Err("expressions are not evaluated here".into())
+    }
+}
+
+/// Refuses every expression; for types and tests that have none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoJudge;
+
+impl Judge for NoJudge {
+    fn accepts(&self, _: &str, _: &Ask, _: &Offer) -> Result<bool, String> {
+        Err("expressions are not evaluated here".into())
+    }
+}
+
+/// Why a resource does not satisfy a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another class.
+    Class,
+    /// Not free.
+    Taken(Taken),
+    /// The attribute with this number.
+    Attribute(usize),
+    /// A function it cannot do.
+    Capability(String),
+    /// An access mode it does not allow.
+    Mode(String),
+    /// Not usable where the consumer runs.
+    Topology,
+    /// Less than asked of the capacity with this number.
+    TooSmall(usize),
+    /// More than the limit.
+    TooLarge(usize),
+    /// Its labels.
+    Selector,
+    /// The claim's expression, with the error if it failed.
+    Expression(Option<String>),
+}
+
+/// What an explicit binding does not ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exemption {
+    /// The class need not be equal.
+    pub class: bool,
+    /// Selector and expression need not hold.
+    pub selector: bool,
+    /// It may be taken, as long as it is by this claim.
+    pub taken: bool,
+}
+
+impl Exemption {
+    /// Of a claim that names its resource.
+    pub fn named(rules: &Rules) -> Exemption {
+        Exemption { class: !rules.volumes, selector: true, taken: true }
+    }
+
+    /// Of a resource that is reserved for the claim.
+    pub fn reserved() -> Exemption {
+        Exemption { class: true, selector: true, taken: true }
+    }
+}
+
+/// Whether the class of a resource is the one wanted.
+pub(crate) fn class_fits(wish: &Wish, default: Option<&str>, class: Option<&str>, volumes: bool) -> bool {
+    match (&wish.class, default) {
+        (ClassAsk::Named(name), _) => class == Some(name.as_ref()),
+        (ClassAsk::Without, _) => class.is_none(),
+        (ClassAsk::Unset, Some(default)) => class == Some(default),
+        (ClassAsk::Unset, None) => !volumes || class.is_none(),
+    }
+}
+
+/// The predicates that depend only on what resources have in common.
+pub(crate) fn refuse_shape(rules: &Rules, wish: &Wish, shape: &Shape) -> Option<Refusal> {
+    shape_refusals(rules, wish, shape).next()
+}
+
+fn shape_refusals<'a>(rules: &'a Rules, wish: &'a Wish, shape: &'a Shape) -> impl Iterator<Item = Refusal> + 'a {
+    let attributes = wish.attributes.iter().enumerate().filter_map(|(i, want)| {
+        let has = shape.attributes.get(i).and_then(Option::as_ref);
+        let satisfied = rules.attributes.get(i)?.satisfied(want.as_ref()?, has);
+        (!satisfied).then_some(Refusal::Attribute(i))
+    });
+    let capabilities = wish.capabilities.iter().find(|c| !shape.capabilities.contains(c));
+    let modes = wish.modes.iter().find(|m| !shape.modes.contains(m));
+    let reached = match (&wish.node, &shape.topology) {
+        (Some(node), Some(topology)) => topology.reaches(node),
+        _ => true,
+    };
+    attributes
+        .chain(capabilities.map(|c| Refusal::Capability(c.to_string())))
+        .chain(modes.map(|m| Refusal::Mode(m.to_string())))
+        .chain((!reached).then_some(Refusal::Topology))
+}
+
+/// The predicates on labels and expression, which only a walk can ask.
+pub(crate) fn refuse_late(judge: &dyn Judge, ask: &Ask, offer: &Offer) -> Option<Refusal> {
+    if ask.wish.selector.as_ref().is_some_and(|s| !s.matches(&offer.labels)) {
+        return Some(Refusal::Selector);
+    }
+    let expression = ask.wish.expression.as_ref()?;
+    match judge.accepts(expression, ask, offer) {
+        Ok(true) => None,
+        Ok(false) => Some(Refusal::Expression(None)),
+        Err(error) => Some(Refusal::Expression(Some(error))),
+    }
+}
+
+/// Every predicate that refuses this resource for this claim, in order.
+pub fn refusals(
+    rules: &Rules,
+    judge: &dyn Judge,
+    default: Option<&str>,
+    ask: &Ask,
+    offer: &Offer,
+    exempt: Exemption,
+) -> Vec<Refusal> {
+    let mut all = Vec::new();
+    if !exempt.class && !class_fits(&ask.wish, default, offer.shape.class.as_deref(), rules.volumes) {
+        all.push(Refusal::Class);
+    }
+    let reference = offer.reference(ask).filter(|_| exempt.taken);
+    match offer.taken() {
+        Some(Taken::Bound | Taken::Reserved) if reference.is_some() => {}
+        Some(taken) => all.push(Refusal::Taken(taken)),
+        None => {}
+    }
+    all.extend(shape_refusals(rules, &ask.wish, &offer.shape));
+    for capacity in 0..rules.capacities.len() {
+        // what this claim already holds is free for it
+        let held = reference.and_then(|r| r.amounts.get(capacity).copied()).filter(|_| offer.max_claims > 1);
+        let free = offer.free(capacity).plus(held.unwrap_or_default());
+        let lower = ask.lower.get(capacity).copied().unwrap_or(Amount::ZERO);
+        if free < lower {
+            all.push(Refusal::TooSmall(capacity));
+        } else if ask.ceiling(rules, capacity).is_some_and(|upper| free > upper) {
+            all.push(Refusal::TooLarge(capacity));
+        }
+    }
+    if !exempt.selector {
+        if ask.wish.selector.as_ref().is_some_and(|s| !s.matches(&offer.labels)) {
+            all.push(Refusal::Selector);
+        }
+        match ask.wish.expression.as_ref().map(|e| judge.accepts(e, ask, offer)) {
+            None | Some(Ok(true)) => {}
+            Some(Ok(false)) => all.push(Refusal::Expression(None)),
+            Some(Err(error)) => all.push(Refusal::Expression(Some(error))),
+        }
+    }
+    all
+}
+
+/// The first predicate that refuses this resource for this claim.
+pub fn refuse(
+    rules: &Rules,
+    judge: &dyn Judge,
+    default: Option<&str>,
+    ask: &Ask,
+    offer: &Offer,
+    exempt: Exemption,
+) -> Option<Refusal> {
+    refusals(rules, judge, default, ask, offer, exempt).into_iter().next()
+}

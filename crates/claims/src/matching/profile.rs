@@ -1,0 +1,116 @@
+//! What a class would make for a claim.
+
+use std::sync::Arc;
+
+use crate::amount::Amount;
+use crate::matching::predicate::{Judge, Refusal};
+use crate::rules::{Match, Rules, Value, Want};
+use crate::version::Version;
+use crate::views::{Ask, Measure, Profile, Source};
+
+/// A resource that a class would make: what it will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Attribute values, in the order of the rules.
+    pub attributes: Box<[Option<Value>]>,
+    /// Capacities, in the order of the rules.
+    pub capacity: Box<[Amount]>,
+    /// Functions it will be able to do.
+    pub capabilities: Arc<[Arc<str>]>,
+    /// Access modes it will allow.
+    pub modes: Arc<[Arc<str>]>,
+}
+
+/// What the class makes for this claim, or everything that keeps it from it.
+pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> Result<Made, Vec<Refusal>> {
+    let mut refused = Vec::new();
+    let mut attributes = Vec::new();
+    for (i, rule) in rules.attributes.iter().enumerate() {
+        let want = ask.wish.attributes.get(i).and_then(Option::as_ref);
+        let satisfies = |value: Option<&Value>| want.is_none_or(|w| rule.satisfied(w, value));
+        let value = match profile.attributes.get(i).and_then(Option::as_ref) {
+            None => free_choice(rule.matching, want),
+            Some(Source::OneOf(values)) => {
+                let fitting = values.iter().filter(|v| satisfies(Some(v)));
+                let best = match rule.matching {
+                    Match::VersionRange => fitting.max_by(|a, b| match (a, b) {
+                        (Value::Version(a), Value::Version(b)) => a.order(b),
+                        _ => a.cmp(b),
+                    }),
+                    _ => fitting.min_by_key(|v| values.iter().position(|x| x == *v)),
+                };
+                best.cloned()
+            }
+            Some(Source::Expression(expression)) => match judge.compute(expression, ask).map(|json| rule.read(&json)) {
+                Ok(Ok(value)) => value,
+                Ok(Err(error)) | Err(error) => {
+                    refused.push(Refusal::Expression(Some(error)));
+                    None
+                }
+            },
+        };
+        if !satisfies(value.as_ref())
+            || (value.is_none() && rule.required && profile.attributes.get(i).is_some_and(Option::is_some))
+        {
+            refused.push(Refusal::Attribute(i));
+        }
+        attributes.push(value);
+    }
+    let capabilities = profile.capabilities.clone().unwrap_or_else(|| ask.wish.capabilities.clone());
+    refused.extend(
+        ask.wish.capabilities.iter().find(|c| !capabilities.contains(c)).map(|c| Refusal::Capability(c.to_string())),
+    );
+    let modes = profile.modes.clone().unwrap_or_else(|| ask.wish.modes.clone());
+    refused.extend(ask.wish.modes.iter().find(|m| !modes.contains(m)).map(|m| Refusal::Mode(m.to_string())));
+    let mut capacity = Vec::new();
+    for i in 0..rules.capacities.len() {
+        let lower = ask.lower.get(i).copied().unwrap_or_default();
+        let amount = match profile.capacity.get(i).and_then(Option::as_ref) {
+            None => Some(lower),
+            Some(Measure::Between(least, most)) => {
+                let amount = lower.max(*least);
+                Some(most.map_or(amount, |m| amount.min(m)))
+            }
+            Some(Measure::OneOf(amounts)) => {
+                amounts.iter().filter(|a| **a >= lower).min().or_else(|| amounts.iter().max()).copied()
+            }
+            Some(Measure::Expression(expression)) => {
+                match judge.compute(expression, ask).map(|json| Amount::from_json(&json).map_err(|e| e.to_string())) {
+                    Ok(Ok(amount)) => Some(amount),
+                    Ok(Err(error)) | Err(error) => {
+                        refused.push(Refusal::Expression(Some(error)));
+                        None
+                    }
+                }
+            }
+        };
+        let amount = amount.unwrap_or_default();
+        if amount < lower {
+            refused.push(Refusal::TooSmall(i));
+        } else if ask.ceiling(rules, i).is_some_and(|upper| amount > upper) {
+            refused.push(Refusal::TooLarge(i));
+        }
+        capacity.push(amount);
+    }
+    if refused.is_empty() {
+        Ok(Made { attributes: attributes.into(), capacity: capacity.into(), capabilities, modes })
+    } else {
+        Err(refused)
+    }
+}
+
+/// The value a class gives an attribute it says nothing about: what is asked, as far as that is one value.
+fn free_choice(matching: Match, want: Option<&Want>) -> Option<Value> {
+    match (matching, want?) {
+        (Match::In, Want::Value(Value::Many(many))) => many.first().map(|v| Value::Text(v.clone())),
+        (_, Want::Value(value)) => Some(value.clone()),
+        // the number the range begins with, if it is in it: ">= 5.6" makes 5.6
+        (_, Want::Range(range)) => range
+            .text()
+            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '-'))
+            .filter(|w| w.starts_with(|c: char| c.is_ascii_digit()))
+            .map(|w| Version::parse(w.trim_end_matches(".x").trim_end_matches(".X").trim_end_matches('.')))
+            .find(|v| range.contains(v))
+            .map(|v| Value::Version(Arc::new(v))),
+    }
+}

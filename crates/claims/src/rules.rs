@@ -1,0 +1,258 @@
+//! What matching needs to know of a resource type.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::amount::Amount;
+use crate::version::{Version, VersionRange};
+
+/// How what a claim wants is compared with what a resource has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Match {
+    /// The same value.
+    Equal,
+    /// The resource's value is the claim's or more (`true` is more than `false`; texts by the order of `values`).
+    AtLeast,
+    /// The resource's value is the claim's or less.
+    AtMost,
+    /// The claim writes a range, the resource one version.
+    VersionRange,
+    /// The claim writes a list, the resource has one of it.
+    In,
+    /// The resource has a list, the claim's list is part of it.
+    Contains,
+}
+
+impl Match {
+    /// Every way of matching, as a ResourceType writes it.
+    pub const ALL: [(&'static str, Match); 6] = [
+        ("Equal", Match::Equal),
+        ("AtLeast", Match::AtLeast),
+        ("AtMost", Match::AtMost),
+        ("VersionRange", Match::VersionRange),
+        ("In", Match::In),
+        ("Contains", Match::Contains),
+    ];
+
+    /// Its name in a ResourceType.
+    pub fn name(self) -> &'static str {
+        Match::ALL.iter().find(|(_, m)| *m == self).map_or("Equal", |(name, _)| name)
+    }
+}
+
+/// The type of an attribute's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Text, possibly one of some.
+    Text,
+    /// Yes or no.
+    Flag,
+    /// A whole number.
+    Integer,
+    /// Any number.
+    Number,
+    /// A quantity such as `500m`.
+    Quantity,
+    /// A version.
+    Version,
+}
+
+/// One attribute, as matching sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribute {
+    /// The name in `spec`.
+    pub name: Arc<str>,
+    /// Another name taken in `spec`, if any.
+    pub alias: Option<Arc<str>>,
+    /// What its values are.
+    pub kind: Kind,
+    /// How they match.
+    pub matching: Match,
+    /// The values allowed, in ascending order; empty: any.
+    pub values: Vec<Arc<str>>,
+    /// Whether every resource must have it.
+    pub required: bool,
+}
+
+/// One capacity, as matching sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// The name in `spec.capacity` and `spec.resources.requests`.
+    pub name: Arc<str>,
+    /// Whether the request must be met exactly instead of at least.
+    pub exact: bool,
+}
+
+/// The rules by which one resource type matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The claim's kind, for messages.
+    pub claim: Arc<str>,
+    /// The resource's kind, for messages.
+    pub resource: Arc<str>,
+    /// In the order of the type.
+    pub attributes: Vec<Attribute>,
+    /// In the order of the type, which is the order of tightness.
+    pub capacities: Vec<Capacity>,
+    /// Claims per resource, where the resource does not say.
+    pub max_claims: u32,
+    /// The Kubernetes binder's ways: access modes rank before size, a named volume's class must be equal, no default by requirement.
+    pub volumes: bool,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Value {
+    /// Text.
+    Text(Arc<str>),
+    /// Yes or no.
+    Flag(bool),
+    /// A number or quantity.
+    Number(Amount),
+    /// A version.
+    Version(Arc<Version>),
+    /// Several texts, sorted.
+    Many(Arc<[Arc<str>]>),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => f.write_str(text),
+            Value::Flag(flag) => write!(f, "{flag}"),
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Version(version) => write!(f, "{version}"),
+            Value::Many(many) => write!(f, "[{}]", many.join(", ")),
+        }
+    }
+}
+
+/// What a claim wants of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Want {
+    /// A value, compared as the attribute says.
+    Value(Value),
+    /// A range of versions.
+    Range(Arc<VersionRange>),
+}
+
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Want::Value(value) => write!(f, "{value}"),
+            Want::Range(range) => write!(f, "{range}"),
+        }
+    }
+}
+
+impl Attribute {
+    /// Whether a resource that has `has` satisfies a claim that wants `want`.
+    pub fn satisfied(&self, want: &Want, has: Option<&Value>) -> bool {
+        let want = match (want, has) {
+            (Want::Range(range), Some(Value::Version(version))) => return range.contains(version),
+            (Want::Range(_), _) => return false,
+            (Want::Value(want), _) => want,
+        };
+        let Some(has) = has else {
+            // a flag that is not there is not set
+            return match (want, self.matching) {
+                (Value::Flag(false), Match::AtLeast | Match::Equal) | (Value::Flag(_), Match::AtMost) => true,
+                (Value::Many(many), Match::Contains) => many.is_empty(),
+                _ => false,
+            };
+        };
+        match self.matching {
+            Match::Equal | Match::VersionRange => want == has,
+            Match::AtLeast => self.rank(has).is_some_and(|h| self.rank(want).is_some_and(|w| h >= w)),
+            Match::AtMost => self.rank(has).is_some_and(|h| self.rank(want).is_some_and(|w| h <= w)),
+            Match::In => match (want, has) {
+                (Value::Many(many), Value::Text(text)) => many.contains(text),
+                (want, has) => want == has,
+            },
+            Match::Contains => match (want, has) {
+                (Value::Many(wanted), Value::Many(had)) => wanted.iter().all(|w| had.contains(w)),
+                (Value::Text(wanted), Value::Many(had)) => had.contains(wanted),
+                (want, has) => want == has,
+            },
+        }
+    }
+
+    /// The place of a value in the attribute's order.
+    fn rank(&self, value: &Value) -> Option<i128> {
+        match value {
+            Value::Flag(flag) => Some(i128::from(*flag)),
+            Value::Number(number) => Some(number.nanos()),
+            Value::Text(text) => self.values.iter().position(|v| v == text).map(|p| p as i128),
+            Value::Version(_) | Value::Many(_) => None,
+        }
+    }
+
+    /// Reads a value of this attribute as a resource has it.
+    pub fn read(&self, json: &serde_json::Value) -> Result<Option<Value>, String> {
+        use serde_json::Value as Json;
+        if json.is_null() {
+            return Ok(None);
+        }
+        if self.matching == Match::Contains {
+            return texts(json).map(|many| Some(Value::Many(many)));
+        }
+        let value = match (self.kind, json) {
+            (Kind::Text, Json::String(text)) => Value::Text(text.as_str().into()),
+            (Kind::Text, _) => return Err("must be a string".into()),
+            (Kind::Flag, Json::Bool(flag)) => Value::Flag(*flag),
+            (Kind::Flag, _) => return Err("must be true or false".into()),
+            (Kind::Integer | Kind::Number, Json::Number(_)) | (Kind::Quantity, _) => {
+                Value::Number(Amount::from_json(json).map_err(|e| e.to_string())?)
+            }
+            (Kind::Integer | Kind::Number, _) => return Err("must be a number".into()),
+            (Kind::Version, Json::String(text)) => Value::Version(Arc::new(Version::parse(text))),
+            (Kind::Version, Json::Number(number)) => Value::Version(Arc::new(Version::parse(&number.to_string()))),
+            (Kind::Version, _) => return Err("must be a version, as text".into()),
+        };
+        if let Value::Text(text) = &value
+            && !self.values.is_empty()
+            && !self.values.contains(text)
+        {
+            return Err(format!("must be one of {}", self.values.join(", ")));
+        }
+        Ok(Some(value))
+    }
+
+    /// Reads what a claim wants of this attribute.
+    pub fn read_want(&self, json: &serde_json::Value) -> Result<Option<Want>, String> {
+        use serde_json::Value as Json;
+        match (self.matching, json) {
+            (_, Json::Null) => Ok(None),
+            (Match::VersionRange, Json::String(text)) => {
+                VersionRange::parse(text).map(|r| Some(Want::Range(Arc::new(r)))).map_err(|e| e.to_string())
+            }
+            (Match::VersionRange, Json::Number(number)) => VersionRange::parse(&number.to_string())
+                .map(|r| Some(Want::Range(Arc::new(r))))
+                .map_err(|e| e.to_string()),
+            (Match::VersionRange, _) => Err("must be a version range, as text".into()),
+            (Match::In, Json::Array(_)) => texts(json).map(|many| Some(Want::Value(Value::Many(many)))),
+            _ => Ok(self.read(json)?.map(Want::Value)),
+        }
+    }
+
+    /// Whether a claim's value was an unquoted number with a fraction, which loses trailing zeros: 5.10 reads as 5.1.
+    pub fn unquoted(&self, json: &serde_json::Value) -> bool {
+        self.kind == Kind::Version && json.is_number()
+    }
+}
+
+/// Reads a list of texts, sorted and without doubles; a single text is a list of one.
+pub(crate) fn texts(json: &serde_json::Value) -> Result<Arc<[Arc<str>]>, String> {
+    let mut many: Vec<Arc<str>> = match json {
+        serde_json::Value::Null => Vec::new(),
+        serde_json::Value::String(text) => vec![text.as_str().into()],
+        serde_json::Value::Array(items) => items
+            .iter()
+            .map(|item| item.as_str().map(Arc::from).ok_or_else(|| "must be a list of strings".to_owned()))
+            .collect::<Result<_, _>>()?,
+        _ => return Err("must be a list of strings".into()),
+    };
+    many.sort();
+    many.dedup();
+    Ok(many.into())
+}
