@@ -136,7 +136,7 @@ pub fn status(state_dir: Option<&Path>) -> anyhow::Result<(PathBuf, Vec<Componen
 
 /// Kills one component at once, as a crash would.
 pub fn kill(state_dir: Option<&Path>, program: Program) -> anyhow::Result<()> {
-    process::stop(&self::state_dir(state_dir)?, program.name(), Duration::ZERO)
+    process::kill(&self::state_dir(state_dir)?, program.name())
 }
 
 /// Starts one component again as [`up`] did, on its data and port. Does not wait until it is ready.

@@ -2,7 +2,7 @@
 
 /// Something that must be installed first. xtask exits with [`Missing::EXIT_CODE`], so that a
 /// script can tell "cannot be tried here" from "tried and failed".
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{what} is missing, needed to {needed_to}: {remedy}")]
 pub struct Missing {
     /// What is not there.

@@ -59,7 +59,19 @@ fn birth(pid: i32) -> Option<String> {
 
 /// Ends process `name`: asks, waits for `patience`, then kills. Fine if it does not run.
 pub fn stop(dir: &Path, name: &str, patience: Duration) -> anyhow::Result<()> {
-    for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(10))] {
+    end(dir, name, &[(Signal::TERM, patience), AT_ONCE])
+}
+
+/// Ends process `name` without a chance to tidy up. Fine if it does not run.
+pub fn kill(dir: &Path, name: &str) -> anyhow::Result<()> {
+    end(dir, name, &[AT_ONCE])
+}
+
+/// The patience is for the system, which may have much to take down.
+const AT_ONCE: (Signal, Duration) = (Signal::KILL, Duration::from_secs(10));
+
+fn end(dir: &Path, name: &str, signals: &[(Signal, Duration)]) -> anyhow::Result<()> {
+    for &(signal, patience) in signals {
         let Some(pid) = pid(dir, name) else { return Ok(()) };
         // It may end between the look and the signal.
         let _ = kill_process(pid, signal);
@@ -101,7 +113,7 @@ mod tests {
         }
         stop(dir, "sleeper", Duration::from_secs(5)).expect("stopped");
         assert_eq!(pid(dir, "sleeper"), None);
-        stop(dir, "sleeper", Duration::ZERO).expect("stopped already");
+        kill(dir, "sleeper").expect("stopped already");
         assert_eq!(log_tail(dir, "sleeper"), "up");
 
         // A pid that by now belongs to someone else is not ours.
