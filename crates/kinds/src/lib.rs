@@ -1,4 +1,12 @@
 //! The built-in kinds of Kubernetes as data: schema table, discovery, defaults, validation, columns. Pure.
 
+pub mod compute;
 pub mod defaults;
+pub mod fields;
+pub mod resources;
+pub mod strategy;
+pub mod table;
 pub mod value;
+
+pub use resources::{Resource, Subresource, find, find_kind, resources};
+pub use table::{kinds, schema_of, type_name, type_named, types};

@@ -201,9 +201,7 @@ fn same_at(key: &str, a: &Value, b: &Value) -> bool {
             a.iter().all(|(key, value)| same_at(key, value, b.get(key).unwrap_or(&NULL)))
                 && b.iter().all(|(key, value)| a.contains_key(key) || is_absent(key, value))
         }
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_at("", a, b))
-        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_at("", a, b)),
         (a, b) => a == b || (is_absent(key, a) && is_absent(key, b)),
     }
 }

@@ -195,7 +195,8 @@ pub(super) fn rolling_update(object: &mut Value, path: &str, fields: &[(&str, Va
         return;
     }
     fill(strategy, "rollingUpdate", json!({}));
-    if let Some(update) = get_mut(object, path).and_then(|s| s.get_mut("rollingUpdate")).and_then(Value::as_object_mut) {
+    if let Some(update) = get_mut(object, path).and_then(|s| s.get_mut("rollingUpdate")).and_then(Value::as_object_mut)
+    {
         for (key, value) in fields {
             fill(update, key, value.clone());
         }

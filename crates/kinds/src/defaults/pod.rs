@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::value::{fill, fill_int, fill_text, flag, get, get_mut, list_mut, object_mut, text};
+use crate::compute::aggregate;
+use crate::value::{fill, fill_int, fill_text, flag, get, get_mut, list_mut, object_mut, size, text};
 
 /// Fills in a Pod: all that a template gets, and what only a Pod gets.
 pub(super) fn pod(pod: &mut Value) {
@@ -53,34 +54,31 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// A Pod with limits for itself requests, for every resource no container requests, what its limits are.
-///
-/// Where containers do request, Kubernetes adds their requests up; that sum is filled in only when exactly one
-/// container asks for the resource, so that no quantity arithmetic is needed here.
+/// A Pod with limits for itself requests what its containers do together, and its limits for all else.
 fn pod_level_requests(spec: &mut Value) {
-    let Some(limits) = get(spec, "resources.limits").as_object().filter(|limits| !limits.is_empty()).cloned() else {
+    if size(spec, "resources.limits") == 0 && size(spec, "resources.requests") == 0 {
         return;
-    };
-    let mut asked: Map<String, Value> = Map::new();
-    let mut several = Vec::new();
-    for containers in ["containers", "initContainers"] {
-        for container in crate::value::list(spec, containers) {
-            for (name, amount) in crate::value::entries(container, "resources.requests") {
-                if asked.insert(name.to_owned(), amount.clone()).is_some() {
-                    several.push(name.to_owned());
-                }
+    }
+    let huge = |name: &str| name.starts_with("hugepages-");
+    for (name, amount) in aggregate(spec, "limits") {
+        if huge(&name) && get(spec, "resources.requests").get(&name).is_none() {
+            if let Some(limits) = object_mut(spec, "resources.limits") {
+                limits.entry(name).or_insert_with(|| amount.to_string().into());
             }
         }
     }
-    let supported = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
+    let Some(limits) = get(spec, "resources.limits").as_object().filter(|limits| !limits.is_empty()).cloned() else {
+        return;
+    };
+    let asked = aggregate(spec, "requests");
     if let Some(requests) = object_mut(spec, "resources.requests") {
         for (name, amount) in asked {
-            if supported(&name) && !name.starts_with("hugepages-") && !several.contains(&name) {
-                requests.entry(name).or_insert(amount);
+            if matches!(name.as_str(), "cpu" | "memory") {
+                requests.entry(name).or_insert_with(|| amount.to_string().into());
             }
         }
         for (name, limit) in limits {
-            if supported(&name) && !several.contains(&name) {
+            if matches!(name.as_str(), "cpu" | "memory") || huge(&name) {
                 requests.entry(name).or_insert(limit);
             }
         }

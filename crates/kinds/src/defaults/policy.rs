@@ -170,15 +170,6 @@ pub(super) fn custom_resource_definition(definition: &mut Value) {
         fill_text(conversion, "strategy", "None");
     }
     service_port(definition, "spec.conversion.webhook.clientConfig.service");
-    let stored = list(definition, "spec.versions")
-        .iter()
-        .find(|version| crate::value::flag(version, "storage"))
-        .map(|version| text(version, "name").to_owned());
-    if let Some(stored) = stored {
-        if list(definition, "status.storedVersions").is_empty() {
-            crate::value::set(definition, "status", "storedVersions", json!([stored]));
-        }
-    }
 }
 
 pub(super) fn api_service(service: &mut Value) {

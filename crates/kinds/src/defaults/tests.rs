@@ -90,12 +90,18 @@ fn a_template_keeps_its_requests_and_links_as_written() {
             ("spec.template.spec.enableServiceLinks", Value::Null),
             ("spec.template.spec.restartPolicy", json!("Always")),
             ("spec.replicas", json!(1)),
-            ("spec.strategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})),
+            (
+                "spec.strategy",
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}),
+            ),
             ("spec.revisionHistoryLimit", json!(10)),
             ("spec.progressDeadlineSeconds", json!(600)),
-            ("spec.template.spec.containers", json!([{"name": "a", "image": "x:1", "imagePullPolicy": "IfNotPresent",
+            (
+                "spec.template.spec.containers",
+                json!([{"name": "a", "image": "x:1", "imagePullPolicy": "IfNotPresent",
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-                "resources": {"limits": {"cpu": "1"}}}])),
+                "resources": {"limits": {"cpu": "1"}}}]),
+            ),
         ],
     );
 }
@@ -153,8 +159,11 @@ fn each_kind_gets_its_defaults() {
             "",
             "LimitRange",
             json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}]}}),
-            vec![("spec.limits", json!([{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"},
-                "default": {"cpu": "2"}, "defaultRequest": {"cpu": "2", "memory": "1Mi"}}]))],
+            vec![(
+                "spec.limits",
+                json!([{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"},
+                "default": {"cpu": "2"}, "defaultRequest": {"cpu": "2", "memory": "1Mi"}}]),
+            )],
         ),
         (
             "",
@@ -174,15 +183,21 @@ fn each_kind_gets_its_defaults() {
                 ("spec.updateStrategy", json!({"type": "RollingUpdate"})),
                 ("spec.podManagementPolicy", json!("OrderedReady")),
                 ("spec.persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"})),
-                ("spec.volumeClaimTemplates", json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                    "metadata": {"name": "d"}, "spec": {"volumeMode": "Filesystem", "resources": {}}, "status": {"phase": "Pending"}}])),
+                (
+                    "spec.volumeClaimTemplates",
+                    json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": "d"}, "spec": {"volumeMode": "Filesystem", "resources": {}}, "status": {"phase": "Pending"}}]),
+                ),
             ],
         ),
         (
             "apps",
             "DaemonSet",
             json!({"spec": {}}),
-            vec![("spec.updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}))],
+            vec![(
+                "spec.updateStrategy",
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+            )],
         ),
         (
             "batch",
@@ -225,8 +240,11 @@ fn each_kind_gets_its_defaults() {
                 {"kind": "ServiceAccount", "name": "s"}]}),
             vec![
                 ("roleRef.apiGroup", json!("rbac.authorization.k8s.io")),
-                ("subjects", json!([{"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"},
-                    {"kind": "ServiceAccount", "name": "s"}])),
+                (
+                    "subjects",
+                    json!([{"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"},
+                    {"kind": "ServiceAccount", "name": "s"}]),
+                ),
             ],
         ),
         (
@@ -243,9 +261,12 @@ fn each_kind_gets_its_defaults() {
             "admissionregistration.k8s.io",
             "ValidatingWebhookConfiguration",
             json!({"webhooks": [{"name": "a.b.c", "rules": [{"resources": ["pods"]}], "clientConfig": {"service": {"name": "s"}}}]}),
-            vec![("webhooks", json!([{"name": "a.b.c", "rules": [{"resources": ["pods"], "scope": "*"}],
+            vec![(
+                "webhooks",
+                json!([{"name": "a.b.c", "rules": [{"resources": ["pods"], "scope": "*"}],
                 "clientConfig": {"service": {"name": "s", "port": 443}}, "failurePolicy": "Fail", "matchPolicy": "Equivalent",
-                "namespaceSelector": {}, "objectSelector": {}, "timeoutSeconds": 10}]))],
+                "namespaceSelector": {}, "objectSelector": {}, "timeoutSeconds": 10}]),
+            )],
         ),
     ];
     for (group, kind, object, expected) in cases {

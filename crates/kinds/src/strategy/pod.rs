@@ -1,0 +1,119 @@
+//! What the server decides about Pods.
+
+use serde_json::{Value, json};
+
+use crate::compute::quality_of_service;
+use crate::value::{flag, get, int, keep, list, list_mut, remove, set, text};
+
+/// 30 seconds or what the Pod or the request says; none for a Pod that no node runs or that has ended.
+pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let period = asked.or_else(|| int(pod, "spec.terminationGracePeriodSeconds")).unwrap_or(0);
+    let idle = text(pod, "spec.nodeName").is_empty() || matches!(text(pod, "status.phase"), "Failed" | "Succeeded");
+    match period {
+        _ if idle => 0,
+        period if period < 0 => 1,
+        period => period,
+    }
+}
+
+pub(super) fn prepare_create(pod: &mut Value) {
+    let mut status = json!({"phase": "Pending", "qosClass": quality_of_service(get(pod, "spec"))});
+    if !list(pod, "spec.schedulingGates").is_empty() {
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": null,
+            "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"
+        }]);
+    }
+    set(pod, "", "status", status);
+    let labels = get(pod, "metadata.labels").clone();
+    for affinity in ["podAffinity", "podAntiAffinity"] {
+        for term in list_mut(pod, &format!("spec.affinity.{affinity}.requiredDuringSchedulingIgnoredDuringExecution")) {
+            merge_label_keys(term, &labels);
+        }
+        for weighted in
+            list_mut(pod, &format!("spec.affinity.{affinity}.preferredDuringSchedulingIgnoredDuringExecution"))
+        {
+            if let Some(term) = weighted.get_mut("podAffinityTerm") {
+                merge_label_keys(term, &labels);
+            }
+        }
+    }
+    for constraint in list_mut(pod, "spec.topologySpreadConstraints") {
+        merge_label_keys(constraint, &labels);
+    }
+}
+
+/// `matchLabelKeys` means "the same value as mine": written out into the selector, so that nobody has to know.
+fn merge_label_keys(term: &mut Value, labels: &Value) {
+    if !get(term, "labelSelector").is_object() {
+        return;
+    }
+    for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        let expressions: Vec<Value> = list(term, keys)
+            .iter()
+            .filter_map(|key| Some((key, labels.get(key.as_str()?)?)))
+            .map(|(key, value)| json!({"key": key, "operator": operator, "values": [value]}))
+            .collect();
+        if expressions.is_empty() {
+            continue;
+        }
+        let mut all = list(term, "labelSelector.matchExpressions").to_vec();
+        all.extend(expressions);
+        set(term, "labelSelector", "matchExpressions", all);
+    }
+}
+
+pub(super) fn prepare_status_update(new: &mut Value, old: &Value) {
+    // The status subresource neither deletes nor disowns.
+    for field in ["deletionTimestamp", "ownerReferences"] {
+        let before = get(old, "metadata").get(field).cloned();
+        match before {
+            Some(before) => set(new, "metadata", field, before),
+            None => remove(new, "metadata", field),
+        }
+    }
+    if text(new, "status.qosClass").is_empty() {
+        let class = text(old, "status.qosClass").to_owned();
+        if !class.is_empty() {
+            set(new, "status", "qosClass", class);
+        }
+    }
+    if int(new, "status.observedGeneration").unwrap_or(0) == 0 {
+        if let Some(before) = int(old, "status.observedGeneration").filter(|generation| *generation > 0) {
+            set(new, "status", "observedGeneration", before);
+        }
+    }
+}
+
+/// A resize writes the resources of containers (and of the Pod), nothing else.
+pub(super) fn keep_all_but_resources(new: &mut Value, old: &Value) {
+    let kinds = ["containers", "initContainers"];
+    if kinds.iter().any(|kind| list(get(new, "spec"), kind).len() != list(get(old, "spec"), kind).len()) {
+        return;
+    }
+    let wanted = new.clone();
+    keep(new, old, "spec");
+    keep(new, old, "status");
+    match get(&wanted, "spec.resources") {
+        Value::Null => remove(new, "spec", "resources"),
+        resources => set(new, "spec", "resources", resources.clone()),
+    }
+    for kind in kinds {
+        let path = format!("spec.{kind}");
+        let asked = list(&wanted, &path);
+        for (container, asked) in list_mut(new, &path).iter_mut().zip(asked) {
+            if text(container, "name") != text(asked, "name") {
+                *container = asked.clone();
+                continue;
+            }
+            for field in ["resources", "resizePolicy"] {
+                keep(container, asked, field);
+            }
+        }
+    }
+}
+
+/// Whether a Pod is on the host's network, which is where field selectors look.
+pub(crate) fn host_network(pod: &Value) -> bool {
+    flag(pod, "spec.hostNetwork")
+}
