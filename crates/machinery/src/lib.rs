@@ -6,4 +6,5 @@ pub mod field;
 pub mod names;
 pub mod quantity;
 pub mod schema;
+pub mod selector;
 pub mod status;
