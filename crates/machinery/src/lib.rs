@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O, reads a clock or draws random numbers: values in, values out.
 
+pub mod apply;
 pub mod field;
 pub mod names;
 pub mod quantity;

@@ -1,0 +1,374 @@
+//! Keeps `metadata.managedFields` true when an object is created, updated or patched.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::blank::{blank, blank_custom};
+use super::compare::{Comparison, compare_unmanaged};
+use super::error::{ConvertError, ManagedError, UpdateError};
+use super::filter::Filter;
+use super::managed::{Fields, Managed, ManagedEntry, ManagerId, Operation, cap};
+use super::raw;
+use super::reconcile::reconcile;
+use super::set::FieldSet;
+use crate::schema::Schema;
+
+/// Brings objects from one version of their kind to another.
+pub trait Converter {
+    /// The object in another version.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConvertError>;
+
+    /// The type of the kind in a version.
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>>;
+}
+
+/// For kinds of one version: there is no other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OneVersion;
+
+impl Converter for OneVersion {
+    fn convert(&self, _: &Value, _: &str) -> Result<Value, ConvertError> {
+        Err(ConvertError::NoSuchVersion)
+    }
+
+    fn schema(&self, _: &str) -> Option<Schema<'_>> {
+        None
+    }
+}
+
+/// Tracks who manages the fields of objects of one kind, in one version, written through one (sub)resource.
+///
+/// Objects are passed in that version and in their stored form, defaults filled in.
+#[derive(Clone, Copy)]
+pub struct Tracker<'a> {
+    /// The type of the objects.
+    pub schema: Schema<'a>,
+    /// Group and version: `v1`, `apps/v1`.
+    pub api_version: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+    /// The subresource that is written; empty for the object itself.
+    pub subresource: &'a str,
+    /// What this (sub)resource resets and nobody can own through it.
+    pub reset: &'a Filter,
+    /// To the kind's other versions.
+    pub converter: &'a dyn Converter,
+    /// Custom resources: an object that does not exist has no fields at all, and its schema may have changed since its
+    /// managers were recorded.
+    pub custom: bool,
+}
+
+/// Fields that nobody manages.
+pub(super) static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of_fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "clusterName"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "resourceVersion"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+    ])
+});
+
+/// The recorded managers of an object.
+pub(super) fn managed_of(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields").filter(|fields| !fields.is_null())
+}
+
+/// Removes and returns the recorded managers of an object.
+pub(super) fn take_managed(object: &mut Value) -> Option<Value> {
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove("managedFields").filter(|fields| !fields.is_null())
+}
+
+pub(super) fn put_managed(object: &mut Value, managed: Option<Value>) {
+    let Some(object) = object.as_object_mut() else { return };
+    match managed {
+        Some(managed) => {
+            let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert("managedFields".to_owned(), managed);
+            }
+        }
+        None => {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        }
+    }
+}
+
+/// `[]` or `[{}]`: the client wants the managers forgotten.
+fn is_reset(given: &Value) -> bool {
+    let Value::Array(entries) = given else { return false };
+    match entries.as_slice() {
+        [] => true,
+        [Value::Object(entry)] => entry.values().all(|value| value.is_null() || value == ""),
+        _ => false,
+    }
+}
+
+fn has_uid(object: &Value) -> bool {
+    object
+        .get("metadata")
+        .and_then(|metadata| metadata.get("uid"))
+        .and_then(Value::as_str)
+        .is_some_and(|u| !u.is_empty())
+}
+
+impl<'a> Tracker<'a> {
+    /// An object before it exists.
+    pub(super) fn blank(&self) -> Value {
+        if self.custom {
+            blank_custom(self.api_version, self.kind)
+        } else {
+            blank(self.schema, self.api_version, self.kind)
+        }
+    }
+
+    /// Records in `new` who manages its fields after a create (no `live`), update or patch by `manager` at `now`
+    /// (RFC 3339, whole seconds, UTC).
+    ///
+    /// An update that changes no field leaves every entry as it was, times included. On an error, which objects that fit
+    /// their schema do not cause, the managers of the live object stay.
+    pub fn update(&self, live: Option<&Value>, new: &mut Value, manager: &str, now: &str) -> Result<(), UpdateError> {
+        let given = take_managed(new);
+        match self.try_update(live, new, given, manager, now) {
+            Ok(managed) => {
+                put_managed(new, managed);
+                Ok(())
+            }
+            // Records that cannot be read are forgotten.
+            Err(UpdateError::Managed(_)) => {
+                put_managed(new, None);
+                Ok(())
+            }
+            Err(error) => {
+                put_managed(new, live.and_then(managed_of).cloned());
+                Err(error)
+            }
+        }
+    }
+
+    fn try_update(
+        &self,
+        live: Option<&Value>,
+        new: &Value,
+        given: Option<Value>,
+        manager: &str,
+        now: &str,
+    ) -> Result<Option<Value>, UpdateError> {
+        let managed = self.base(live, given)?;
+        let exists = live.is_some_and(has_uid);
+        if exists && managed.entries.is_empty() {
+            // Nobody tracked it so far, or the client asked to stop.
+            return Ok(None);
+        }
+        let live = match live {
+            Some(live) => Cow::Borrowed(live),
+            None => Cow::Owned(self.blank()),
+        };
+        let mut managed = self.updated(&live, new, managed, manager, now)?;
+        cap(&mut managed)?;
+        Ok(managed.write())
+    }
+
+    /// The managers an update starts from: those the client sent, if it sent any that can be read, else the live ones.
+    /// Through a subresource always the live ones.
+    fn base(&self, live: Option<&Value>, given: Option<Value>) -> Result<Managed, ManagedError> {
+        let recorded = live.and_then(managed_of);
+        if let Some(given) = given {
+            if Some(&given) == recorded {
+                return Managed::read(given);
+            }
+            if self.subresource.is_empty() {
+                if is_reset(&given) {
+                    return Ok(Managed::default());
+                }
+                if let Ok(mut managed) = Managed::read(given)
+                    && managed.read_sets().is_ok()
+                    && !managed.entries.is_empty()
+                {
+                    return Ok(managed);
+                }
+            }
+        }
+        recorded.map_or_else(|| Ok(Managed::default()), |recorded| Managed::read(recorded.clone()))
+    }
+
+    /// What differs in a version, without what is reset.
+    fn filtered(&self, comparison: Comparison) -> Comparison {
+        Comparison {
+            added: self.reset.keep(comparison.added),
+            modified: self.reset.keep(comparison.modified),
+            removed: self.reset.keep(comparison.removed),
+        }
+    }
+
+    /// The comparison of two objects as a manager of another version sees it; none if that version is gone.
+    pub(super) fn compared_in(
+        &self,
+        api_version: &str,
+        live: &Value,
+        new: &Value,
+    ) -> Result<Option<Comparison>, UpdateError> {
+        let converted = |object| match self.converter.convert(object, api_version) {
+            Ok(object) => Ok(Some(object)),
+            Err(ConvertError::NoSuchVersion) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let Some(schema) = self.converter.schema(api_version) else { return Ok(None) };
+        let (Some(live), Some(new)) = (converted(live)?, converted(new)?) else { return Ok(None) };
+        Ok(Some(self.filtered(compare_unmanaged(&live, &new, schema)?)))
+    }
+
+    /// The comparison in our own version.
+    pub(super) fn compared(&self, live: &Value, new: &Value) -> Result<Comparison, UpdateError> {
+        Ok(self.filtered(compare_unmanaged(live, new, self.schema)?))
+    }
+
+    /// The managers after an update.
+    pub(super) fn updated(
+        &self,
+        live: &Value,
+        new: &Value,
+        mut managed: Managed,
+        manager: &str,
+        now: &str,
+    ) -> Result<Managed, UpdateError> {
+        let comparison = self.compared(live, new)?;
+        if self.custom {
+            self.reconcile(&mut managed, live)?;
+        }
+        let mut change = Change::new(comparison);
+        let id = ManagerId::new(manager, Operation::Update, self.api_version, self.subresource);
+        let mut others: Vec<(String, Option<Change>)> = Vec::new();
+        let mut kept = Vec::with_capacity(managed.entries.len() + 1);
+        for mut entry in std::mem::take(&mut managed.entries) {
+            if entry.is_empty() {
+                continue;
+            }
+            let own = entry.id == id;
+            if entry.api_version == self.api_version {
+                change.take_from(&mut entry, own)?;
+            } else {
+                let at = match others.iter().position(|(version, _)| *version == entry.api_version) {
+                    Some(at) => at,
+                    None => {
+                        let seen = self.compared_in(&entry.api_version, live, new)?;
+                        others.push((entry.api_version.clone(), seen.map(Change::new)));
+                        others.len() - 1
+                    }
+                };
+                match &mut others[at].1 {
+                    Some(change) => change.take_from(&mut entry, false)?,
+                    None => continue,
+                }
+            }
+            if !entry.is_empty() {
+                kept.push(entry);
+            }
+        }
+        managed.entries = kept;
+        let set = &change.owned;
+        if !set.is_empty() {
+            match managed.get_mut(&id) {
+                Some(entry) => {
+                    if let Fields::Raw(raw) = &entry.fields
+                        && raw::covers(raw, change.owned_tree.get_or_insert_with(|| set.to_json()))
+                    {
+                    } else {
+                        let both = entry.set()?.union(set);
+                        entry.fields = Fields::Set(both);
+                    }
+                    entry.time = Some(now.to_owned());
+                }
+                None => managed.entries.push(ManagedEntry {
+                    id,
+                    api_version: self.api_version.to_owned(),
+                    time: Some(now.to_owned()),
+                    fields: Fields::Set(std::mem::take(&mut change.owned)),
+                }),
+            }
+        }
+        Ok(managed)
+    }
+
+    /// Brings the sets to what the schema of their version now says of lists and maps; forgets those of versions that
+    /// are gone.
+    pub(super) fn reconcile(&self, managed: &mut Managed, live: &Value) -> Result<(), UpdateError> {
+        let mut kept = Vec::with_capacity(managed.entries.len());
+        for mut entry in std::mem::take(&mut managed.entries) {
+            let schema = if entry.api_version == self.api_version {
+                self.schema
+            } else {
+                match self.converter.convert(live, &entry.api_version) {
+                    Ok(_) => {}
+                    Err(ConvertError::NoSuchVersion) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+                match self.converter.schema(&entry.api_version) {
+                    Some(schema) => schema,
+                    None => continue,
+                }
+            };
+            if let Some(set) = reconcile(entry.set()?, schema) {
+                entry.fields = Fields::Set(set);
+            }
+            kept.push(entry);
+        }
+        managed.entries = kept;
+        Ok(())
+    }
+}
+
+/// What one update changes, in one version.
+struct Change {
+    /// What managers lose: changed or removed.
+    touched: FieldSet,
+    removed: FieldSet,
+    /// What the updating manager owns now.
+    owned: FieldSet,
+    touched_tree: Option<Value>,
+    removed_tree: Option<Value>,
+    owned_tree: Option<Value>,
+}
+
+impl Change {
+    fn new(comparison: Comparison) -> Self {
+        let changed = comparison.modified.union(&comparison.added);
+        Change {
+            touched: changed.union(&comparison.removed),
+            removed: comparison.removed,
+            owned: changed.difference(&STRIPPED),
+            touched_tree: None,
+            removed_tree: None,
+            owned_tree: None,
+        }
+    }
+
+    /// Takes from a manager what it loses. The updating manager gets back what it changes itself.
+    fn take_from(&mut self, entry: &mut ManagedEntry, own: bool) -> Result<(), ManagedError> {
+        let (lost, tree) =
+            if own { (&self.removed, &mut self.removed_tree) } else { (&self.touched, &mut self.touched_tree) };
+        if lost.is_empty() {
+            return Ok(());
+        }
+        if let Fields::Raw(raw) = &entry.fields
+            && !raw::shares_member(raw, tree.get_or_insert_with(|| lost.to_json()))
+        {
+            return Ok(());
+        }
+        let left = entry.set()?.difference(lost);
+        entry.fields = Fields::Set(left);
+        Ok(())
+    }
+}
