@@ -59,6 +59,8 @@ fn add(types: &mut Types, openapi: &Value) -> Id {
                 default: property.get("default").cloned(),
                 merge: Merge::default(),
                 proto: 0,
+                omit_zero: false,
+                inline: Box::default(),
             });
             Shape::Object(fields.collect())
         }

@@ -3,7 +3,16 @@
 //! All types of a set live in one arena, [`Types`]; a [`Schema`] is a cheap handle to one of them. A type that contains
 //! itself is therefore no problem, and a large CRD costs little more than its text.
 
+mod decode;
+mod defaults;
+mod encode;
+mod text;
+
 use serde_json::Value;
+
+pub use decode::{DecodeError, Decoded, MAX_DEPTH, decode, zero};
+pub use defaults::apply_openapi_defaults;
+pub use encode::{encode, encode_object};
 
 /// The number of a type in its [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,8 +27,12 @@ pub struct Types {
 /// One type.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Built-in kinds: its full name, `io.k8s.api.core.v1.PodSpec`.
+    pub name: Option<Box<str>>,
     /// What values look like.
     pub shape: Shape,
+    /// What is behind [`Shape::Any`].
+    pub opaque: Opaque,
     /// Custom resources: an explicit null is a value of its own and is kept.
     pub nullable: bool,
     /// Fields that the schema does not know are kept, not pruned (`x-kubernetes-preserve-unknown-fields`).
@@ -28,7 +41,7 @@ pub struct Node {
     pub embedded: bool,
     /// Server-side apply treats the map, object or list as one value.
     pub atomic: bool,
-    /// Custom resources: what else a value must satisfy.
+    /// Custom resources: what else a value must satisfy. Built-in kinds have their enumerations here, for OpenAPI only.
     pub rules: Option<Box<Rules>>,
 }
 
@@ -61,6 +74,26 @@ pub enum Shape {
     Boolean,
     /// A whole number or a string.
     IntOrString,
+}
+
+/// What is behind [`Shape::Any`]: built-in kinds write some values in a way of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Opaque {
+    /// Any JSON.
+    #[default]
+    Plain,
+    /// An object of another kind (`RawExtension`).
+    Raw,
+    /// JSON inside a CustomResourceDefinition.
+    Json,
+    /// The fields of one owner in managedFields.
+    Fields,
+    /// A JSON Schema or a boolean; the type of the schema.
+    SchemaOrBool(Id),
+    /// A JSON Schema or a list of them.
+    SchemaOrList(Id),
+    /// A JSON Schema or a list of strings.
+    SchemaOrStrings(Id),
 }
 
 /// What a string holds. Built-in kinds are brought into their canonical form when they are decoded.
@@ -104,6 +137,8 @@ pub struct Field {
     pub required: bool,
     /// Built-in kinds: an empty value is left out when written (Go's `omitempty`).
     pub omit_empty: bool,
+    /// Built-in kinds: a zero value is left out when written (Go's `omitzero`).
+    pub omit_zero: bool,
     /// Built-in kinds: zero and absent differ (a Go pointer).
     pub pointer: bool,
     /// Its value when it is absent.
@@ -112,6 +147,8 @@ pub struct Field {
     pub merge: Merge,
     /// Its number in Kubernetes' protobuf encoding; 0 if it has none.
     pub proto: u32,
+    /// The protobuf numbers of the messages around it that JSON writes in line, outermost first.
+    pub inline: Box<[u32]>,
 }
 
 /// What a strategic merge patch does to a field.
@@ -173,6 +210,11 @@ impl Types {
         self.nodes[id.0 as usize] = node;
     }
 
+    /// All types with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (Id, &Node)> {
+        self.nodes.iter().enumerate().map(|(at, node)| (Id(at as u32), node))
+    }
+
     /// A handle to a type of this arena.
     pub fn schema(&self, id: Id) -> Schema<'_> {
         Schema { types: self, id }
@@ -192,7 +234,16 @@ impl Types {
 impl Node {
     /// A type with this shape and nothing special about it.
     pub fn new(shape: Shape) -> Self {
-        Node { shape, nullable: false, preserve_unknown: false, embedded: false, atomic: false, rules: None }
+        Node {
+            name: None,
+            shape,
+            opaque: Opaque::Plain,
+            nullable: false,
+            preserve_unknown: false,
+            embedded: false,
+            atomic: false,
+            rules: None,
+        }
     }
 }
 
@@ -212,6 +263,11 @@ impl<'a> Schema<'a> {
     /// The type itself.
     pub fn node(self) -> &'a Node {
         &self.types.nodes[self.id.0 as usize]
+    }
+
+    /// The full name of a type of a built-in kind: `io.k8s.api.core.v1.PodSpec`.
+    pub fn name(self) -> Option<&'a str> {
+        self.node().name.as_deref()
     }
 
     /// What its values look like.
