@@ -71,8 +71,12 @@ pub enum Kind {
     Forbidden,
     /// The value has too many bytes.
     TooLong,
+    /// The value has too few characters.
+    TooShort,
     /// The list or map has too many items.
     TooMany,
+    /// The list or map has too few items.
+    TooFew,
     /// The value has the wrong type.
     TypeInvalid,
     /// What the value refers to does not exist.
@@ -91,7 +95,9 @@ impl Kind {
             Kind::Duplicate => "FieldValueDuplicate",
             Kind::Forbidden => "FieldValueForbidden",
             Kind::TooLong => "FieldValueTooLong",
+            Kind::TooShort => "FieldValueTooShort",
             Kind::TooMany => "FieldValueTooMany",
+            Kind::TooFew => "FieldValueTooFew",
             Kind::TypeInvalid => "FieldValueTypeInvalid",
             Kind::NotFound => "FieldValueNotFound",
             Kind::Internal => "InternalError",
@@ -106,7 +112,9 @@ impl Kind {
             Kind::Duplicate => "Duplicate value",
             Kind::Forbidden => "Forbidden",
             Kind::TooLong => "Too long",
+            Kind::TooShort => "Too short",
             Kind::TooMany => "Too many",
+            Kind::TooFew => "Too few",
             Kind::TypeInvalid => "Invalid value",
             Kind::NotFound => "Not found",
             Kind::Internal => "Internal error",
@@ -114,7 +122,7 @@ impl Kind {
     }
 
     fn shows_value(self) -> bool {
-        !matches!(self, Kind::Required | Kind::Forbidden | Kind::TooLong | Kind::TooMany | Kind::Internal)
+        !matches!(self, Kind::Required | Kind::Forbidden | Kind::TooLong | Kind::TooShort | Kind::Internal)
     }
 }
 
@@ -155,7 +163,7 @@ impl Error {
 
     /// A value that is not among the supported ones, which are listed sorted.
     pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> Self {
-        let mut names: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
+        let mut names: Vec<String> = supported.iter().map(|name| quote(name)).collect();
         names.sort();
         let detail = if names.is_empty() { String::new() } else { format!("supported values: {}", names.join(", ")) };
         Self::new(Kind::NotSupported, path, Some(value.into()), detail)
@@ -173,13 +181,31 @@ impl Error {
 
     /// A value of more than `max` bytes.
     pub fn too_long(path: &Path, max: usize) -> Self {
-        Self::new(Kind::TooLong, path, None, format!("may not be more than {max} bytes"))
+        let bytes = if max == 1 { "byte" } else { "bytes" };
+        Self::new(Kind::TooLong, path, None, format!("may not be more than {max} {bytes}"))
     }
 
     /// A list or map of more than `max` items; `actual` is shown when known.
     pub fn too_many(path: &Path, actual: Option<usize>, max: usize) -> Self {
         let items = if max == 1 { "item" } else { "items" };
         Self::new(Kind::TooMany, path, actual.map(Value::from), format!("must have at most {max} {items}"))
+    }
+
+    /// A value of fewer than `min` characters.
+    pub fn too_short(path: &Path, min: usize) -> Self {
+        let characters = if min == 1 { "character" } else { "characters" };
+        Self::new(Kind::TooShort, path, None, format!("must be at least {min} {characters}"))
+    }
+
+    /// A list or map of fewer than `min` items.
+    pub fn too_few(path: &Path, actual: usize, min: usize) -> Self {
+        let items = if min == 1 { "item" } else { "items" };
+        Self::new(Kind::TooFew, path, Some(actual.into()), format!("must have at least {min} {items}"))
+    }
+
+    /// The server could not decide.
+    pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, path, None, detail)
     }
 
     /// A reference to nothing.
@@ -190,10 +216,13 @@ impl Error {
     /// The message without the path, as it stands in `status.details.causes[].message`.
     pub fn message(&self) -> String {
         let mut text = self.kind.text().to_owned();
-        let shown = self.value.as_ref().filter(|_| self.kind.shows_value() || self.kind == Kind::TooMany);
+        let shown = self.value.as_ref().filter(|_| self.kind.shows_value());
         if let Some(value) = shown {
             text.push_str(": ");
-            text.push_str(&value.to_string());
+            match value {
+                Value::String(value) => text.push_str(&quote(value)),
+                other => text.push_str(&other.to_string()),
+            }
         }
         if !self.detail.is_empty() {
             text.push_str(": ");
@@ -207,6 +236,43 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.message())
     }
+}
+
+/// A text in double quotes as Go's `%q` writes it, which is what clients of Kubernetes see.
+///
+/// ```
+/// use conductor_machinery::field::quote;
+/// assert_eq!(quote("a\"\u{1}ä"), "\"a\\\"\\x01ä\"");
+/// ```
+pub fn quote(text: &str) -> String {
+    use fmt::Write as _;
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            // Writing to a string cannot fail.
+            c if (c as u32) < 0x20 || c == '\u{7f}' => drop(write!(quoted, "\\x{:02x}", c as u32)),
+            c if !is_printable(c) && (c as u32) < 0x1_0000 => drop(write!(quoted, "\\u{:04x}", c as u32)),
+            c if !is_printable(c) => drop(write!(quoted, "\\U{:08x}", c as u32)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Close to Go's notion: what Rust does not escape in the middle of a string.
+fn is_printable(c: char) -> bool {
+    c.is_ascii() || ['a', c].iter().collect::<String>().escape_debug().count() == 2
 }
 
 /// All mistakes of an object, in the order they were found.

@@ -4,6 +4,7 @@
 
 pub mod apply;
 pub mod field;
+pub mod json;
 pub mod names;
 pub mod quantity;
 pub mod schema;

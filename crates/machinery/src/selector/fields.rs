@@ -39,11 +39,11 @@ impl FieldSelector {
             let Some((field, equal, value)) = split_term(term) else {
                 return Err(ParseError(format!("invalid selector: '{text}'; can't understand '{term}'")));
             };
-            requirements.push(FieldRequirement {
-                field: field.to_owned(),
-                equal,
-                value: unescape(value)?.into_owned(),
-            });
+            let value = unescape(value)?.into_owned();
+            // A lone operator demands nothing.
+            if !(field.is_empty() && value.is_empty()) {
+                requirements.push(FieldRequirement { field: field.to_owned(), equal, value });
+            }
         }
         Ok(FieldSelector { requirements })
     }
