@@ -17,6 +17,8 @@ pub struct Watch {
     table: Arc<str>,
     prefix: Box<str>,
     cursor: u64,
+    /// Whether the cursor is known to be a transaction boundary: where the caller began may not be one.
+    boundary: bool,
     wake: watch::Receiver<()>,
 }
 
@@ -28,7 +30,7 @@ impl Watch {
         cursor: u64,
         wake: watch::Receiver<()>,
     ) -> Watch {
-        Watch { shared, table, prefix: prefix.into(), cursor, wake }
+        Watch { shared, table, prefix: prefix.into(), cursor, boundary: false, wake }
     }
 
     /// The next events, at least one, waiting for it. All events of a transaction that match come together.
@@ -73,13 +75,15 @@ impl Watch {
             }
         }
         self.cursor = if drained { state.revision } else { seen };
+        self.boundary = true;
         Ok((!events.is_empty()).then_some(events))
     }
 
     /// The transaction boundary up to which this watcher has been given everything: what a bookmark may say.
     ///
-    /// It moves on although the table is quiet. Before anything was delivered it may be the revision watched from.
-    pub fn progress(&mut self) -> u64 {
+    /// It moves on although the table is quiet. Nothing while the first events wait: where the watch
+    /// began may lie inside a transaction.
+    pub fn progress(&mut self) -> Option<u64> {
         let state = self.shared.state.read();
         let current = state.oldest(&self.table) <= self.cursor
             && state
@@ -87,8 +91,9 @@ impl Watch {
                 .is_none_or(|table| table.ring.after(self.cursor).all(|event| !event.key().starts_with(&*self.prefix)));
         if current {
             self.cursor = state.revision;
+            self.boundary = true;
         }
-        self.cursor
+        self.boundary.then_some(self.cursor)
     }
 
     /// The table watched.

@@ -222,7 +222,7 @@ impl Engine for Log {
             head,
             end: HEAD as u64,
             buffer: Vec::new(),
-            replaces: found.sealed.iter().map(|sealed| segment_name(sealed.number)).collect(),
+            replaces: found.active.number,
             bytes,
         }))
     }
@@ -251,8 +251,8 @@ struct LogCheckpoint {
     head: Head,
     end: u64,
     buffer: Vec<u8>,
-    /// Names of the segments that are not needed once this is durable, oldest first.
-    replaces: Vec<String>,
+    /// Segments below this number are not needed once this is durable.
+    replaces: u64,
     bytes: Arc<AtomicU64>,
 }
 
@@ -287,14 +287,14 @@ impl Checkpoint for LogCheckpoint {
         self.disk.rename(CHECKPOINT_NEW, &checkpoint_name(revision))?;
         self.disk.sync()?;
         self.bytes.store(self.end, Ordering::Relaxed);
-        // From here on everything older is superfluous. What cannot be removed now is removed at the next start.
-        let older =
-            self.disk.list()?.into_iter().filter(|name| number_in(name, CHECKPOINT).is_some_and(|n| n < revision));
-        for name in older.chain(std::mem::take(&mut self.replaces)) {
+        // From here on everything older is superfluous. What cannot be removed now is removed later: go by what is there.
+        let older = |name: &String| {
+            number_in(name, CHECKPOINT).is_some_and(|checkpoint| checkpoint < revision)
+                || number_in(name, SEGMENT).is_some_and(|segment| segment < self.replaces)
+        };
+        for name in self.disk.list()?.into_iter().filter(older) {
             if let Err(error) = self.disk.remove(&name) {
                 tracing::warn!(file = name, %error, "cannot remove a file that a checkpoint has replaced");
-                // Later segments must not go before this one: recovery wants an unbroken run.
-                break;
             }
         }
         Ok(())

@@ -38,16 +38,16 @@ pub(super) fn recover(disk: &dyn Disk, options: &LogOptions, visit: Visit<'_>) -
     if segments.last().is_none_or(|segment| segment.head.base < last) {
         return Err(reader.missing(segments.last().map_or(1, |segment| segment.head.number + 1)));
     }
-    let replaced = segments.iter().skip(1).take_while(|next| next.head.base <= last).count();
-    let obsolete: Vec<String> = names
-        .iter()
-        .filter(|name| number_in(name, CHECKPOINT).is_some_and(|revision| revision < last))
-        .cloned()
-        .chain(segments.drain(..replaced).map(|segment| segment_name(segment.head.number)))
-        .collect();
-    if let Some(first) = segments.first().filter(|first| first.head.base > last) {
-        return Err(reader.missing(first.head.number - 1));
+    // What the checkpoint replaces may be there still, or some of it.
+    let Some(start) = segments.iter().rposition(|segment| segment.head.base <= last) else {
+        return Err(reader.missing(segments.first().map_or(1, |first| first.head.number.saturating_sub(1))));
+    };
+    let replaced: Vec<String> = segments.drain(..start).map(|segment| segment_name(segment.head.number)).collect();
+    if let Some(hole) = segments.windows(2).find(|pair| pair[0].head.number + 1 != pair[1].head.number) {
+        return Err(reader.missing(hole[0].head.number + 1));
     }
+    let older = names.iter().filter(|name| number_in(name, CHECKPOINT).is_some_and(|revision| revision < last));
+    let obsolete: Vec<String> = older.cloned().chain(replaced).collect();
 
     let bases: Vec<u64> = segments.iter().skip(1).map(|next| next.head.base).collect();
     let mut sealed = Vec::new();
@@ -184,13 +184,10 @@ impl Files<'_> {
         }
     }
 
-    /// Opens all segments, in order; their numbers have no hole.
+    /// Opens all segments, in order.
     fn segments(&self, names: &[String], store: u64) -> Result<Vec<OpenSegment>, OpenError> {
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_in(name, SEGMENT)).collect();
         numbers.sort_unstable();
-        if let Some(hole) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
-            return Err(self.missing(hole[0] + 1));
-        }
         let mut segments: Vec<OpenSegment> = Vec::new();
         for number in numbers {
             let name = segment_name(number);
