@@ -271,7 +271,7 @@ pub fn quote(text: &str) -> String {
 }
 
 /// Close to Go's notion: what Rust does not escape in the middle of a string.
-fn is_printable(c: char) -> bool {
+pub(crate) fn is_printable(c: char) -> bool {
     c.is_ascii() || ['a', c].iter().collect::<String>().escape_debug().count() == 2
 }
 
