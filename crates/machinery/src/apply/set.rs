@@ -109,16 +109,6 @@ impl FieldSet {
         set.find(last).is_some_and(|entry| entry.member)
     }
 
-    /// Whether an element of this level is a member.
-    pub(super) fn has_member(&self, element: &PathElement) -> bool {
-        self.find(element).is_some_and(|entry| entry.member)
-    }
-
-    /// What lies under an element.
-    pub(super) fn under(&self, element: &PathElement) -> Option<&FieldSet> {
-        self.find(element).map(|entry| &entry.children).filter(|children| !children.is_empty())
-    }
-
     /// What is in either.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::schema::{ListKind, Schema, Shape, Text};
+use crate::schema::{ListKind, Opaque, Schema, Shape, Text};
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +130,7 @@ impl<'a> Type<'a> {
         let node = schema.node();
         let preserve = inherited || node.preserve_unknown;
         let (fields, element) = match &node.shape {
-            Shape::Any if node.atomic => return of(Declared::No, Type::Opaque, true),
+            Shape::Any if node.atomic || node.opaque == Opaque::Raw => return of(Declared::No, Type::Opaque, true),
             Shape::Any => (Declared::No, Type::Deduced),
             Shape::Object(fields) if preserve || fields.is_empty() => (Declared::Known(schema), Type::Deduced),
             Shape::Object(_) => (Declared::Known(schema), Type::Nothing),
