@@ -25,8 +25,10 @@ type Type struct {
 	// Go is how Go's error messages name it.
 	Go string `json:"go"`
 	// Elem names the type of a map's values or a slice's items.
-	Elem   string  `json:"elem,omitempty"`
-	Fields []Field `json:"fields,omitempty"`
+	Elem string `json:"elem,omitempty"`
+	// Message says that protobuf wraps a list in a message of its own.
+	Message bool    `json:"message,omitempty"`
+	Fields  []Field `json:"fields,omitempty"`
 }
 
 // Field is one JSON field of a struct; those of inlined structs stand among the others.
@@ -46,8 +48,17 @@ type Field struct {
 var types = map[string]Type{}
 var unmarshaler = reflect.TypeOf((*json.Unmarshaler)(nil)).Elem()
 
+// name tells types apart: v1.Event is two types, so is []v1.Event.
 func name(t reflect.Type) string {
-	if t.PkgPath() == "" {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t.Name() == "" && t.Kind() == reflect.Slice:
+		return "[]" + name(t.Elem())
+	case t.Name() == "" && t.Kind() == reflect.Map:
+		return "map[string]" + name(t.Elem())
+	case t.PkgPath() == "":
 		return t.String()
 	}
 	domain, path, found := strings.Cut(t.PkgPath(), "/")
@@ -83,6 +94,7 @@ func add(t reflect.Type) string {
 		out.Elem = add(t.Elem())
 	case t.Kind() == reflect.Slice:
 		out.Elem = add(t.Elem())
+		_, out.Message = reflect.PointerTo(t).MethodByName("MarshalToSizedBuffer")
 	}
 	types[id] = out
 	return id

@@ -89,9 +89,9 @@ impl Table {
                     let shape = Shape::Map(reader.id(of));
                     reader.set(name, shape, |_| {});
                 }
-                ["l", name, of] => {
+                ["l", name, of, ref flags @ ..] => {
                     let shape = Shape::List { items: reader.id(of), list: ListKind::Atomic };
-                    reader.set(name, shape, |_| {});
+                    reader.set(name, shape, |node| node.wrapped = flags.contains(&"w"));
                 }
                 _ => {}
             }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 const HEAD: &str = "\
 # Written by `cargo xtask generate`. See crates/kinds/src/table.rs for how it is read.
 # p short long: a package. o type: an object, its fields below it as ` name type proto flags attributes`.
-# s type values: a string with a name of its own. m, l type of: a map, a list with a name of its own.
+# s type values: a string with a name of its own. m, l type of: a map, a list with a name of its own (w: protobuf wraps it).
+# k group/version kind type: a kind; core is the group without a name.
 # flags: e omitempty, z omitzero, p pointer, r required, a atomic, - none. attributes: k=list keys, set, m=merge key (or m),
 # t retain keys, i=protobuf numbers of the inlined messages around it, d=default.
 ";
@@ -99,7 +100,7 @@ impl Table<'_> {
         let go = of["go"].as_str().unwrap_or("");
         let kind = of["kind"].as_str().unwrap_or("");
         let elem = of["elem"].as_str().unwrap_or("");
-        let unnamed = go == name;
+        let unnamed = go == name || name.starts_with("[]") || name.starts_with("map[");
         match kind {
             "slice" if elem == "uint8" => Ok("bytes".into()),
             "slice" | "map" if unnamed => Ok(format!("{}{}", if kind == "map" { "{}" } else { "[]" }, self.add(elem)?)),
@@ -112,6 +113,7 @@ impl Table<'_> {
                 }
                 self.lines.insert(short.clone(), String::new());
                 let text = match kind {
+                    "slice" if of["message"] == true => format!("l {short} {} w\n", self.add(elem)?),
                     "slice" => format!("l {short} {}\n", self.add(elem)?),
                     "map" => format!("m {short} {}\n", self.add(elem)?),
                     "string" => format!("s {short}\n"),

@@ -220,7 +220,8 @@ impl<'a> Walk<'a> {
         self.strict.pop();
         self.fields.pop();
         if field.pointer {
-            return Ok(true);
+            // Only a time that is zero becomes null.
+            return Ok(!value.is_null());
         }
         if is_struct(of) {
             // A time that is zero reads as null: the same as none.

@@ -6,6 +6,7 @@
 mod decode;
 mod defaults;
 mod encode;
+pub mod protobuf;
 mod text;
 
 use serde_json::Value;
@@ -33,6 +34,8 @@ pub struct Node {
     pub shape: Shape,
     /// What is behind [`Shape::Any`].
     pub opaque: Opaque,
+    /// Built-in kinds: protobuf wraps the list in a message of its own.
+    pub wrapped: bool,
     /// Custom resources: an explicit null is a value of its own and is kept.
     pub nullable: bool,
     /// Fields that the schema does not know are kept, not pruned (`x-kubernetes-preserve-unknown-fields`).
@@ -238,6 +241,7 @@ impl Node {
             name: None,
             shape,
             opaque: Opaque::Plain,
+            wrapped: false,
             nullable: false,
             preserve_unknown: false,
             embedded: false,
