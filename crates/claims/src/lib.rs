@@ -4,9 +4,13 @@
 
 pub mod amount;
 pub mod errors;
+pub mod extract;
 pub mod matching;
+pub mod names;
 mod ordered;
 pub mod rules;
 pub mod selector;
+pub mod template;
+pub mod types;
 pub mod version;
 pub mod views;

@@ -1,0 +1,272 @@
+//! The CustomResourceDefinitions of a resource type, and of ResourceType and Manager themselves.
+
+use serde_json::{Map, Value, json};
+
+use crate::types::model::{Names, ResourceType};
+use crate::types::schema;
+
+fn column(name: &str, kind: &str, path: &str, priority: u8) -> Value {
+    let mut column = json!({"name": name, "type": kind, "jsonPath": path});
+    if priority > 0 {
+        column["priority"] = priority.into();
+    }
+    column
+}
+
+struct Definition<'d> {
+    group: &'d str,
+    version: &'d str,
+    kind: &'d str,
+    scope: &'d str,
+    short: Option<&'d str>,
+    categories: &'d [&'d str],
+    columns: Vec<Value>,
+    schema: Value,
+    status: bool,
+}
+
+impl Definition<'_> {
+    fn json(self) -> Value {
+        let plural = Names::plural(self.kind);
+        let mut names = json!({
+            "kind": self.kind,
+            "listKind": format!("{}List", self.kind),
+            "plural": plural,
+            "singular": self.kind.to_ascii_lowercase(),
+            "categories": self.categories,
+        });
+        if let Some(short) = self.short {
+            names["shortNames"] = json!([short]);
+        }
+        let mut version = json!({
+            "name": self.version,
+            "served": true,
+            "storage": true,
+            "schema": {"openAPIV3Schema": self.schema},
+            "additionalPrinterColumns": self.columns,
+        });
+        if self.status {
+            version["subresources"] = json!({"status": {}});
+        }
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.{}", self.group),
+                "labels": {"app.kubernetes.io/managed-by": "conductor"},
+            },
+            "spec": {"group": self.group, "scope": self.scope, "names": names, "versions": [version]},
+        })
+    }
+}
+
+/// A JSON path to a field, with the dots of its name escaped.
+fn path(stem: &str, name: &str) -> String {
+    format!("{stem}.{}", name.replace('.', "\\."))
+}
+
+/// The definitions of resource, claim and class, in this order.
+pub fn crds(kind: &ResourceType) -> [Value; 3] {
+    let age = || column("Age", "date", ".metadata.creationTimestamp", 0);
+    let amounts = |stem: &str| -> Vec<Value> {
+        let capacities = kind.capacities.iter().enumerate();
+        capacities.map(|(i, c)| column(&title(&c.name), "string", &path(stem, &c.name), u8::from(i > 0))).collect()
+    };
+    let mut resource = vec![column("Class", "string", ".spec.class", 0)];
+    resource.extend(amounts(".spec.capacity"));
+    resource.extend(
+        kind.attributes
+            .iter()
+            .take(8)
+            .filter(|a| !matches!(a.matching, crate::rules::Match::Contains))
+            .map(|a| column(&title(&a.name), "string", &path(".spec", &a.name), 1)),
+    );
+    resource.extend([
+        column("Policy", "string", ".spec.reclaimPolicy", 0),
+        column("Phase", "string", ".status.phase", 0),
+        column("Claim", "string", ".spec.claimRefs[*].name", 0),
+        column("Implementation", "string", ".status.implementationRef", 1),
+        column("Reason", "string", ".status.message", 0),
+        age(),
+    ]);
+    let mut claim = vec![
+        column("Phase", "string", ".status.phase", 0),
+        column("Class", "string", ".status.class", 0),
+        column("Resource", "string", ".spec.resourceName", 0),
+    ];
+    claim.extend(amounts(".status.capacity"));
+    claim.extend([
+        column("Binding", "string", ".status.binding.name", 1),
+        column("Reason", "string", ".status.message", 0),
+        age(),
+    ]);
+    let definition = |name: &str, scope, short, categories, columns, schema, status| {
+        Definition {
+            group: &kind.group,
+            version: &kind.version,
+            kind: name,
+            scope,
+            short,
+            categories,
+            columns,
+            schema,
+            status,
+        }
+        .json()
+    };
+    let names = &kind.names;
+    let all: &[&str] = &["conductor"];
+    [
+        definition(
+            &names.resource,
+            "Cluster",
+            names.short.resource.as_deref(),
+            &["conductor", "resources"],
+            resource,
+            schema::resource(kind),
+            true,
+        ),
+        definition(
+            &names.claim,
+            "Namespaced",
+            names.short.claim.as_deref(),
+            &["conductor", "claims"],
+            claim,
+            schema::claim(kind),
+            true,
+        ),
+        definition(
+            &names.class,
+            "Cluster",
+            names.short.class.as_deref(),
+            all,
+            vec![
+                column("Policy", "string", ".reclaimPolicy", 0),
+                column("Binding", "string", ".bindingMode", 0),
+                column("Template", "string", ".template.kind", 0),
+                age(),
+            ],
+            schema::class(kind),
+            false,
+        ),
+    ]
+}
+
+fn title(name: &str) -> String {
+    let mut chars = name.chars();
+    chars.next().map(|c| c.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
+}
+
+/// The definition of ResourceType.
+pub fn resource_type_crd() -> Value {
+    let attribute = json!({"type": "object", "properties": {
+        "type": {"type": "string", "enum": ["string", "boolean", "integer", "number", "quantity"]},
+        "match": {"type": "string", "enum": crate::rules::Match::ALL.map(|(name, _)| name)},
+        "alias": schema::text(63),
+        "required": {"type": "boolean"},
+        "values": schema::strings(),
+        "description": schema::text(4096),
+    }});
+    let capacity = json!({"type": "object", "properties": {
+        "match": {"type": "string", "enum": ["AtLeast", "Equal"]},
+        "order": {"type": "integer", "format": "int32"},
+        "description": schema::text(4096),
+    }});
+    let kinds = json!({"resource": schema::text(63), "claim": schema::text(63), "class": schema::text(63)});
+    let mut names = schema::object(kinds.clone());
+    names["required"] = json!(["resource"]);
+    names["properties"]["shortNames"] = schema::object(kinds);
+    let spec = json!({
+        "type": "object",
+        "required": ["group", "version", "names"],
+        "properties": {
+            "group": schema::text(253),
+            "version": schema::text(63),
+            "names": names,
+            "attributes": {"type": "object", "maxProperties": 32, "additionalProperties": attribute},
+            "capacities": {"type": "object", "maxProperties": 16, "additionalProperties": capacity},
+            "accessModes": schema::strings(),
+            "sharing": schema::object(json!({"maxClaims": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 256}})),
+            "reclaimPolicies": {"type": "array", "maxItems": 3, "x-kubernetes-list-type": "set",
+                "items": {"type": "string", "enum": ["Delete", "Retain", "Recycle"]}},
+        },
+    });
+    let columns = vec![
+        column("Resource", "string", ".spec.names.resource", 0),
+        column("Claim", "string", ".spec.names.claim", 0),
+        column("Class", "string", ".spec.names.class", 0),
+        column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
+        column("Age", "date", ".metadata.creationTimestamp", 0),
+    ];
+    own("ResourceType", Some("rtype"), columns, spec, Map::new())
+}
+
+/// The definition of Manager.
+pub fn manager_crd() -> Value {
+    let size = json!({"type": "object", "additionalProperties": schema::quantity()});
+    let count = json!({"type": "integer", "format": "int32", "minimum": 0});
+    let class = json!({"type": "object", "required": ["name"], "properties": {
+        "name": schema::text(253),
+        "maxInstances": count,
+        "minFree": count,
+        "maxFree": count,
+        "sizeDistribution": {"type": "array", "maxItems": 64, "x-kubernetes-list-type": "atomic",
+            "items": {"type": "object", "required": ["size", "share"], "properties": {
+                "size": size, "share": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 100}}}},
+        "scrub": schema::object(json!({"holdFor": schema::text(32)})),
+    }});
+    let spec = json!({
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "type": schema::text(253),
+            "default": {"type": "boolean"},
+            "defaultClass": schema::text(253),
+            "classes": {"type": "array", "maxItems": 256, "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"], "items": class},
+            "scoring": {"type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
+                "items": {"type": "object", "required": ["name"], "properties": {
+                    "name": schema::text(63), "weight": {"type": "integer", "format": "int32"}, "expression": schema::text(4096)}}},
+        },
+    });
+    let mut status = Map::new();
+    status.insert(
+        "classes".into(),
+        json!({"type": "array", "maxItems": 256, "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"],
+            "properties": {"name": schema::text(253)}, "x-kubernetes-preserve-unknown-fields": true}}),
+    );
+    let columns = vec![
+        column("Type", "string", ".spec.type", 0),
+        column("Default", "boolean", ".spec.default", 0),
+        column("Classes", "string", ".spec.classes[*].name", 0),
+        column("Active", "string", ".status.conditions[?(@.type==\"Active\")].status", 0),
+        column("Age", "date", ".metadata.creationTimestamp", 0),
+    ];
+    own("Manager", None, columns, spec, status)
+}
+
+fn own(kind: &str, short: Option<&str>, columns: Vec<Value>, spec: Value, mut status: Map<String, Value>) -> Value {
+    status.insert("conditions".into(), schema::conditions());
+    status.insert("observedGeneration".into(), json!({"type": "integer", "format": "int64"}));
+    let mut root = schema::object(json!({
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": spec,
+        "status": {"type": "object", "properties": status},
+    }));
+    root["required"] = json!(["spec"]);
+    Definition {
+        group: "conductor.io",
+        version: "v1alpha1",
+        kind,
+        scope: "Cluster",
+        short,
+        categories: &["conductor"],
+        columns,
+        schema: root,
+        status: true,
+    }
+    .json()
+}

@@ -1,0 +1,12 @@
+//! Resource types: the data that makes one kind of resource different from another.
+
+mod builtin;
+mod compatibility;
+mod crd;
+mod model;
+mod schema;
+
+pub use builtin::{builtin_implementations, builtin_types, read_yaml};
+pub use compatibility::incompatibilities;
+pub use crd::{crds, manager_crd, resource_type_crd};
+pub use model::{Names, RESERVED, ResourceType, ShortNames};
