@@ -1,5 +1,6 @@
 //! The built-in kinds of Kubernetes as data: schema table, discovery, defaults, validation, columns. Pure.
 
+pub mod columns;
 pub mod compute;
 pub mod defaults;
 pub mod fields;
