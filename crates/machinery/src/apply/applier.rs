@@ -139,9 +139,10 @@ impl Tracker<'_> {
             }
             None => (None, None),
         };
-        let needless = last
-            .as_ref()
-            .is_none_or(|last| last.api_version == self.api_version && last.fields.difference(&set).is_empty());
+        // What was applied before is applied again, with content: nothing can go.
+        let needless = last.as_ref().is_none_or(|last| {
+            last.api_version == self.api_version && last.fields.difference(&set).is_empty() && !hollow(patch)
+        });
         let pruned = match last {
             Some(last) if !needless => Cow::Owned(prune(self, &merged, &set, &mut managed, &last)?),
             _ => Cow::Borrowed(&merged),
@@ -202,5 +203,15 @@ impl Tracker<'_> {
             set.paths().into_iter().map(move |path| Conflict { manager: manager.clone(), path })
         };
         Err(ApplyError::Conflicts(conflicts.into_iter().flat_map(each).collect()))
+    }
+}
+
+/// Whether a null or an empty object stands anywhere: they own a field without saying what is in it.
+fn hollow(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty() || fields.values().any(hollow),
+        Value::Array(items) => items.iter().any(hollow),
+        _ => false,
     }
 }
