@@ -7,6 +7,7 @@ pub mod field;
 pub mod json;
 pub mod meta;
 pub mod names;
+pub mod patch;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
