@@ -176,14 +176,16 @@ impl Writer {
     }
 
     fn commit(&mut self, commits: Vec<(Transaction, Reply)>) {
-        let mut batch = Batch::new(&self.shared.state.read());
         let mut outcomes = Vec::with_capacity(commits.len());
-        {
+        let batch = {
+            // Nobody else changes entries, so what holds here still holds when the batch is applied.
             let state = self.shared.state.read();
+            let mut batch = Batch::new(&state);
             for (transaction, reply) in commits {
                 outcomes.push((batch.decide(&state, transaction), reply));
             }
-        }
+            batch
+        };
         if let (Some(first), Some(last)) = (batch.events.first(), batch.events.last()) {
             self.buffer.clear();
             for event in &batch.events {

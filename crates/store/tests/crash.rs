@@ -45,8 +45,11 @@ enum Outcome {
     Unknown,
 }
 
+/// Table, key and value of each put.
+type Puts = Vec<(&'static str, String, Vec<u8>)>;
+
 /// Transaction number `number`: one to three puts whose values name it.
-fn transaction(number: u64, random: &mut Random) -> Vec<(&'static str, String, Vec<u8>)> {
+fn transaction(number: u64, random: &mut Random) -> Puts {
     let count = 1 + random.below(3);
     let put = |index| {
         let most = if random.one_in(20) { 5_000 } else { 700 };
@@ -60,10 +63,10 @@ fn transaction(number: u64, random: &mut Random) -> Vec<(&'static str, String, V
 
 /// What one run wrote and how each write ended, in order of submission.
 struct Run {
-    transactions: Vec<(Vec<(&'static str, String, Vec<u8>)>, Outcome)>,
+    transactions: Vec<(Puts, Outcome)>,
 }
 
-/// Commits bursts until `stop` says so.
+/// Commits bursts of transactions, numbered from `first`.
 fn run(store: &Store, random: &mut Random, first: u64, bursts: u64) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let mut run = Run { transactions: Vec::new() };
@@ -90,7 +93,7 @@ fn run(store: &Store, random: &mut Random, first: u64, bursts: u64) -> Run {
 }
 
 /// Whether the revisions from `first` on are this transaction, whole.
-fn stands_at(history: &[Written], first: u64, puts: &[(&'static str, String, Vec<u8>)]) -> bool {
+fn stands_at(history: &[Written], first: u64, puts: &Puts) -> bool {
     let last = first + puts.len() as u64 - 1;
     puts.iter().zip(first..).all(|((table, key, value), revision)| {
         let seen = Seen {
@@ -105,9 +108,13 @@ fn stands_at(history: &[Written], first: u64, puts: &[(&'static str, String, Vec
     })
 }
 
-/// Acknowledged transactions are all there, refused ones are not, others are whole or not at all, and nothing else is there.
-fn verify(store: &Store, runs: &[Run]) {
+/// Acknowledged transactions are all there, refused ones are not, others are whole or not at all, nothing else is there, and
+/// what a watcher `saw` before is there still. Gives what one sees now.
+fn verify(store: &Store, runs: &[Run], saw: &[Written]) -> Vec<Written> {
     let history = history(store);
+    let before = store.compacted("a").max(store.compacted("b"));
+    let lost = saw.iter().find(|written| written.seen.revision > before && !history.contains(written));
+    assert_eq!(lost, None, "was shown and is lost");
     let transactions = || runs.iter().flat_map(|run| &run.transactions);
     let oldest = store.compacted("a").max(store.compacted("b"));
     for (puts, outcome) in transactions() {
@@ -144,6 +151,7 @@ fn verify(store: &Store, runs: &[Run]) {
         let entry = store.get(table, key).expect("nothing is deleted here");
         assert_eq!(digest(&entry.value), expected);
     }
+    history
 }
 
 fn seeds() -> u64 {
@@ -156,19 +164,21 @@ fn a_power_failure_at_any_moment_loses_nothing_acknowledged() {
         let mut random = Random::new(seed);
         let mut disk = SimulatedDisk::new(seed);
         let mut runs = Vec::new();
+        let mut saw = Vec::new();
         for round in 0..4 {
             // From some operation on, nothing works: the moment of the crash. What is in flight is unknown.
             let last = disk.ops() + random.below(if round == 0 { 60 } else { 150 });
             disk.set_fault(move |_, op| (op > last).then_some(ErrorKind::Other));
             if let Ok(store) = open(&disk) {
-                verify(&store, &runs);
+                verify(&store, &runs, &saw);
                 let number = 1000 * (round + 1);
                 runs.push(run(&store, &mut random, number, 12));
+                saw = verify(&store, &runs, &saw);
             }
-            disk = if random.one_in(4) { disk.after_kill() } else { disk.after_power_failure(random.next()) };
+            disk = if random.one_in(4) { disk.after_kill() } else { disk.after_power_failure(random.number()) };
         }
         let store = open(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        verify(&store, &runs);
+        verify(&store, &runs, &saw);
     }
 }
 
@@ -186,7 +196,7 @@ fn what_a_failing_disk_refused_never_comes_back() {
         });
         let mut runs = vec![run(&store, &mut random, 0, 25)];
         // Reads go on, and see only what was acknowledged.
-        verify(&store, &runs);
+        let saw = verify(&store, &runs, &[]);
         let refused = runs[0].transactions.iter().filter(|(_, outcome)| !matches!(outcome, Outcome::Acknowledged(_)));
         assert!(refused.count() < runs[0].transactions.len(), "seed {seed}: some get through");
         // The disk recovers, and so does the store, by itself.
@@ -202,10 +212,10 @@ fn what_a_failing_disk_refused_never_comes_back() {
                 }
             }
         }
-        let left = disk.after_power_failure(random.next());
+        let left = disk.after_power_failure(random.number());
         drop(store);
         let store = open(&left).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        verify(&store, &runs);
+        verify(&store, &runs, &saw);
     }
 }
 

@@ -73,7 +73,7 @@ fn child() {
 fn write(store: &Store, writer: u64, random: &mut Random) {
     loop {
         let key = format!("{writer}/{}", random.below(20));
-        let value = format!("{}{}", random.next(), ".".repeat(random.below(600) as usize)).into_bytes();
+        let value = format!("{}{}", random.number(), ".".repeat(random.below(600) as usize)).into_bytes();
         let mut ops = Vec::new();
         for table in ["left", "right"] {
             let there = store.get(table, &key).is_some();
@@ -171,7 +171,7 @@ impl Truth {
             .args(["child", "--exact", "--ignored", "--nocapture"])
             .env(DIRECTORY, directory)
             .env(FROM, from.join(","))
-            .env(SEED, random.next().to_string())
+            .env(SEED, random.number().to_string())
             .stdout(Stdio::piped())
             .spawn()
             .expect("starts");

@@ -197,8 +197,10 @@ impl World {
                 (3..=5, None) => Expect::Absent,
                 _ => Expect::Any,
             };
-            let value =
-                Value { bytes: vec![b'v'; draft.size], revision_at: (draft.size % 3 != 0).then_some(draft.size / 2) };
+            let value = Value {
+                bytes: vec![b'v'; draft.size],
+                revision_at: (!draft.size.is_multiple_of(3)).then_some(draft.size / 2),
+            };
             match draft.kind {
                 0 => Op::check(table, key, expect),
                 1 => Op::delete(table, key, expect),

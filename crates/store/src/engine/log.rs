@@ -35,7 +35,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { segment_bytes: 64 << 20, allocate_bytes: 4 << 20, checkpoint_bytes: 64 << 20, checkpoint_ratio: 2 }
+        LogOptions { segment_bytes: 64 << 20, allocate_bytes: 1 << 20, checkpoint_bytes: 64 << 20, checkpoint_ratio: 2 }
     }
 }
 

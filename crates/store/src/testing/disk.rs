@@ -339,7 +339,7 @@ impl DiskFile for SimulatedFile {
             }
             Err(_) => file.settle(&mut random),
         }
-        random.next();
+        random.number();
         sim.random = random;
         asked
     }
