@@ -5,6 +5,8 @@
 pub mod amount;
 pub mod errors;
 pub mod extract;
+pub mod invariants;
+pub mod lifecycle;
 pub mod matching;
 pub mod names;
 mod ordered;

@@ -289,6 +289,7 @@ pub(crate) fn claim(kind: &ResourceType) -> Value {
         "class": text(253),
         "capacity": {"type": "object", "additionalProperties": quantity()},
         "attributes": free_object(),
+        "resourceUid": text(64),
         "binding": object(json!({"name": text(253)})),
         "observedGeneration": {"type": "integer", "format": "int64"},
         "conditions": conditions(),

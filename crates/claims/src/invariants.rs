@@ -1,0 +1,197 @@
+//! What must be true of the whole, by name. Used by tests and by `conductor audit`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::extract::offer;
+use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_UID, RETAINED, condition_of};
+use crate::types::ResourceType;
+
+/// Everything of one type, at one moment.
+pub struct World<'w> {
+    /// The type.
+    pub kind: &'w ResourceType,
+    /// Every claim.
+    pub claims: Vec<&'w Value>,
+    /// Every resource.
+    pub resources: Vec<&'w Value>,
+    /// Every implementation that bears our label.
+    pub implementations: Vec<&'w Value>,
+}
+
+/// When an invariant holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// After every single write.
+    Always,
+    /// When nothing is left to be done.
+    AtRest,
+}
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The invariant's name.
+    pub invariant: &'static str,
+    /// The object it is broken on.
+    pub object: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+type Check = fn(&World<'_>) -> Vec<(String, String)>;
+
+/// Every invariant with its name.
+pub const INVARIANTS: [(&str, Holds, Check); 8] = [
+    ("no more claims or amount than a resource has", Holds::Always, no_overcommitment),
+    ("a used resource is scrubbed before it is free", Holds::Always, never_free_unscrubbed),
+    ("one resource says Bound for a claim", Holds::Always, one_bound_resource),
+    ("a claim has one resource", Holds::AtRest, one_resource),
+    ("a bound pair agrees", Holds::AtRest, bound_pairs_agree),
+    ("a reference has its claim", Holds::AtRest, no_dangling_reference),
+    ("an implementation has its resource", Holds::AtRest, no_orphan),
+    ("nothing is made twice", Holds::AtRest, nothing_doubled),
+];
+
+/// Every violation; at rest all invariants count, otherwise those that always hold.
+pub fn violations(world: &World<'_>, at_rest: bool) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for (name, holds, check) in INVARIANTS {
+        if holds == Holds::Always || at_rest {
+            all.extend(check(world).into_iter().map(|(object, message)| Violation { invariant: name, object, message }));
+        }
+    }
+    all
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn name(object: &Value) -> String {
+    let (kind, meta) = (text(&object["kind"]), &object["metadata"]);
+    match text(&meta["namespace"]) {
+        "" => format!("{kind} {}", text(&meta["name"])),
+        namespace => format!("{kind} {namespace}/{}", text(&meta["name"])),
+    }
+}
+
+fn uid(object: &Value) -> &str {
+    text(&object["metadata"]["uid"])
+}
+
+fn phase(object: &Value) -> &str {
+    text(&object["status"]["phase"])
+}
+
+/// The uids a resource refers to.
+fn referred(resource: &Value) -> Vec<&str> {
+    let refs = resource["spec"]["claimRefs"].as_array().into_iter().flatten();
+    refs.map(|r| text(&r["uid"])).filter(|u| !u.is_empty()).collect()
+}
+
+fn no_overcommitment(world: &World<'_>) -> Vec<(String, String)> {
+    let rules = world.kind.rules();
+    let mut broken = Vec::new();
+    for resource in &world.resources {
+        let seen = offer(&rules, resource);
+        if seen.refs.len() as u64 > u64::from(seen.max_claims) {
+            broken.push((name(resource), format!("has {} claims, takes {}", seen.refs.len(), seen.max_claims)));
+        }
+        if seen.max_claims > 1 {
+            for (i, capacity) in rules.capacities.iter().enumerate() {
+                let used: i128 = seen.refs.iter().filter_map(|r| r.amounts.get(i)).map(|a| a.nanos()).sum();
+                if used > seen.capacity[i].nanos() {
+                    broken.push((name(resource), format!("more {} is taken than it has", capacity.name)));
+                }
+            }
+        }
+    }
+    broken
+}
+
+fn never_free_unscrubbed(world: &World<'_>) -> Vec<(String, String)> {
+    let used = |r: &&&Value| condition_of(r, "Bound").is_some_and(|(bound, _, _)| !bound);
+    let scrubbed = |r: &Value| condition_of(r, "Scrubbed").is_some_and(|(done, _, _)| done);
+    let free = world.resources.iter().filter(|r| phase(r) == "Available").filter(used);
+    free.filter(|r| !scrubbed(r)).map(|r| (name(r), "is Available, was used and never scrubbed".to_owned())).collect()
+}
+
+fn one_bound_resource(world: &World<'_>) -> Vec<(String, String)> {
+    let mut by_claim: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for resource in world.resources.iter().filter(|r| phase(r) == "Bound") {
+        for claim in referred(resource) {
+            by_claim.entry(claim).or_default().push(resource);
+        }
+    }
+    let many = by_claim.into_iter().filter(|(_, resources)| resources.len() > 1);
+    many.map(|(claim, resources)| (name(resources[0]), format!("and {} others are Bound to claim {claim}", resources.len() - 1))).collect()
+}
+
+fn one_resource(world: &World<'_>) -> Vec<(String, String)> {
+    let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
+    for claim in world.resources.iter().flat_map(|r| referred(r)) {
+        *by_claim.entry(claim).or_default() += 1;
+    }
+    let many = by_claim.into_iter().filter(|(_, n)| *n > 1);
+    many.map(|(claim, n)| (claim.to_owned(), format!("{n} resources refer to it"))).collect()
+}
+
+fn bound_pairs_agree(world: &World<'_>) -> Vec<(String, String)> {
+    let by_name: BTreeMap<&str, &&Value> = world.resources.iter().map(|r| (text(&r["metadata"]["name"]), r)).collect();
+    let mut broken = Vec::new();
+    for claim in world.claims.iter().filter(|c| phase(c) == "Bound") {
+        match by_name.get(text(&claim["spec"]["resourceName"])) {
+            None => broken.push((name(claim), "is Bound to a resource that does not exist".to_owned())),
+            Some(resource) if !referred(resource).contains(&uid(claim)) => {
+                broken.push((name(claim), format!("is Bound to {}, which does not refer to it", name(resource))));
+            }
+            Some(resource) if phase(resource) != "Bound" => {
+                broken.push((name(claim), format!("is Bound to {}, which is {}", name(resource), phase(resource))));
+            }
+            Some(_) => {}
+        }
+    }
+    broken
+}
+
+fn no_dangling_reference(world: &World<'_>) -> Vec<(String, String)> {
+    let claims: BTreeMap<&str, &&Value> = world.claims.iter().map(|c| (uid(c), c)).collect();
+    let mut broken = Vec::new();
+    for resource in &world.resources {
+        for claim in referred(resource) {
+            match claims.get(claim) {
+                None => broken.push((name(resource), format!("refers to claim {claim}, which does not exist"))),
+                Some(claim) => {
+                    let named = text(&claim["spec"]["resourceName"]);
+                    if !named.is_empty() && named != text(&resource["metadata"]["name"]) {
+                        broken.push((name(resource), format!("refers to {}, which names {named}", name(claim))));
+                    }
+                }
+            }
+        }
+    }
+    broken
+}
+
+fn no_orphan(world: &World<'_>) -> Vec<(String, String)> {
+    let resources: BTreeSet<&str> = world.resources.iter().map(|r| uid(r)).collect();
+    let orphaned = |i: &&&Value| {
+        let owner = text(&i["metadata"]["labels"][RESOURCE_UID]);
+        !resources.contains(owner) && text(&i["metadata"]["annotations"][RETAINED]) != "true"
+    };
+    world.implementations.iter().filter(orphaned).map(|i| (name(i), "its resource does not exist".to_owned())).collect()
+}
+
+fn nothing_doubled(world: &World<'_>) -> Vec<(String, String)> {
+    let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+    for resource in &world.resources {
+        let claim = text(&resource["metadata"]["annotations"][PROVISIONED_FOR]);
+        if !claim.is_empty() {
+            *made.entry(claim).or_default() += 1;
+        }
+    }
+    let twice = made.into_iter().filter(|(_, n)| *n > 1);
+    twice.map(|(claim, n)| (claim.to_owned(), format!("{n} resources were made for it"))).collect()
+}

@@ -1,0 +1,458 @@
+//! The life of a claim.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::amount::Amount;
+use crate::extract::{class_fields, unquoted_versions};
+use crate::lifecycle::connection::{Connection, connection_removals, connection_writes};
+use crate::lifecycle::status::{Condition, status_patch};
+use crate::lifecycle::write::{Plan, finalizer};
+use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER};
+use crate::matching::{Decision, Made, Reason, Refusal, Summary, Why};
+use crate::names::derived;
+use crate::rules::{Rules, Value as Attr};
+use crate::template::{Expressions, render};
+use crate::types::ResourceType;
+
+/// What is to be known about a claim to say what comes next. All objects are as the API server has them.
+pub struct ClaimScene<'s> {
+    /// Its type.
+    pub kind: &'s ResourceType,
+    /// The claim.
+    pub claim: &'s Value,
+    /// What matching says; not needed for a claim that is being deleted.
+    pub decision: Option<&'s Decision>,
+    /// The resource it is bound or to be bound to; for provisioning, the one with the name [`ClaimScene::made_name`].
+    pub resource: Option<&'s Value>,
+    /// Its class, if there is one.
+    pub class: Option<&'s Value>,
+    /// Consumers that use it, for people: `Pod web-0`.
+    pub consumers: &'s [String],
+    /// Its connection details and the objects that exist for them.
+    pub connection: Connection<'s>,
+    /// Evaluates templates.
+    pub expressions: &'s dyn Expressions,
+    /// The time to write into conditions.
+    pub now: &'s str,
+}
+
+/// The uid of an object.
+pub(crate) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+pub(crate) fn deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+pub(crate) fn phase(object: &Value) -> &str {
+    object["status"]["phase"].as_str().unwrap_or_default()
+}
+
+/// The references of a resource.
+pub(crate) fn references(resource: &Value) -> Vec<Value> {
+    resource["spec"]["claimRefs"].as_array().cloned().unwrap_or_default()
+}
+
+/// Whether the resource refers to this very claim.
+fn holds(resource: &Value, claim: &Value) -> bool {
+    references(resource).iter().any(|r| r["uid"].as_str() == Some(uid(claim)) && !uid(claim).is_empty())
+}
+
+impl ClaimScene<'_> {
+    /// The name of the resource that would be made for the claim.
+    pub fn made_name(kind: &ResourceType, claim: &Value) -> String {
+        derived(&kind.names.resource, uid(claim))
+    }
+}
+
+/// What is to be written about a claim now.
+pub fn claim(scene: &ClaimScene<'_>) -> Plan {
+    let mut plan = Plan::default();
+    if deleting(scene.claim) {
+        release(scene, &mut plan);
+        return plan;
+    }
+    let bound = phase(scene.claim) == "Bound" || phase(scene.claim) == "Lost";
+    let named = scene.claim["spec"]["resourceName"].as_str().unwrap_or_default();
+    match scene.resource {
+        Some(resource) if holds(resource, scene.claim) && matches!(phase(resource), "Available" | "Bound") && !deleting_unbound(resource) => {
+            bind(scene, resource, &mut plan);
+        }
+        _ if bound && !named.is_empty() && !healed(scene) => lost(scene, named, &mut plan),
+        _ => match scene.decision {
+            Some(Decision::Bind { resource: name, .. }) => {
+                if let Some(resource) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(name)) {
+                    bind(scene, resource, &mut plan);
+                }
+            }
+            Some(Decision::Provision { class, made }) => provision(scene, class, made, &mut plan),
+            Some(Decision::Wait { reason, summary }) => wait(scene, reason, summary, &mut plan),
+            None => {}
+        },
+    }
+    plan
+}
+
+/// Whether a lost claim may have the resource again: one reserved for it, or another object that an administrator put under the name.
+/// The same object, free again, may have been scrubbed: its data would be gone without a word.
+fn healed(scene: &ClaimScene<'_>) -> bool {
+    let Some(Decision::Bind { why, .. }) = scene.decision else { return false };
+    let another = scene.resource.is_some_and(|r| scene.claim["status"]["resourceUid"].as_str() != Some(uid(r)));
+    *why != Why::Named || another || scene.resource.is_some_and(|r| reserved_for(r, scene.claim))
+}
+
+fn reserved_for(resource: &Value, claim: &Value) -> bool {
+    references(resource).iter().any(|r| {
+        r["uid"].as_str().unwrap_or_default().is_empty()
+            && r["namespace"] == claim["metadata"]["namespace"]
+            && r["name"] == claim["metadata"]["name"]
+    })
+}
+
+/// A resource that is being deleted still serves the claims it is bound to, and takes no new ones.
+fn deleting_unbound(resource: &Value) -> bool {
+    deleting(resource) && phase(resource) != "Bound"
+}
+
+fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
+    let (claim, rules) = (scene.claim, scene.kind.rules());
+    let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+    if !holds(resource, claim) {
+        let Some(refs) = referring(scene, &rules, resource) else { return };
+        let mut patch = json!({"spec": {"claimRefs": refs}});
+        if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true) {
+            patch["metadata"] = json!({"finalizers": list});
+        }
+        plan.patch(resource, patch, "refer to the claim");
+    }
+    let mut patch = Map::new();
+    if claim["spec"]["resourceName"].as_str() != Some(name) {
+        patch.insert("spec".into(), json!({"resourceName": name}));
+    }
+    if let Some(list) = finalizer(claim, CLAIM_FINALIZER, true) {
+        patch.insert("metadata".into(), json!({"finalizers": list}));
+    }
+    if !patch.is_empty() {
+        plan.patch(claim, Value::Object(patch), "name the resource");
+    }
+    let told = Condition::new("Bound", true, "Bound", "at least one claim uses it");
+    if let Some(status) = status_patch(resource, json!({"phase": "Bound", "reason": null, "message": null}), &[told], scene.now)
+        && phase(resource) != "Bound"
+    {
+        plan.patch_status(resource, status, "say Bound on the resource");
+    }
+    let capacity = match &resource["status"]["capacity"] {
+        Value::Object(map) if !map.is_empty() => resource["status"]["capacity"].clone(),
+        _ => resource["spec"]["capacity"].clone(),
+    };
+    let (binding, conditions) = scene.connection.report(scene.kind, claim);
+    let mut conditions = conditions;
+    conditions.insert(0, Condition::new("Bound", true, "Bound", format!("bound to {} {name}", scene.kind.names.resource)));
+    quoting(&rules, claim, &mut conditions);
+    let fields = json!({
+        "phase": "Bound",
+        "reason": null,
+        "message": null,
+        "class": class_name(scene, resource),
+        "resourceUid": uid(resource),
+        "capacity": capacity,
+        "attributes": offered(&rules, resource),
+        "binding": binding,
+    });
+    if let Some(status) = status_patch(claim, fields, &conditions, scene.now) {
+        plan.patch_status(claim, status, "say Bound on the claim");
+        if phase(claim) != "Bound" {
+            plan.event(claim, false, "Bound", format!("bound to {} {name}", scene.kind.names.resource));
+        }
+    }
+    connection_writes(scene.kind, claim, &scene.connection, plan);
+}
+
+fn class_name(scene: &ClaimScene<'_>, resource: &Value) -> Value {
+    match (&scene.claim["spec"]["class"], &resource["spec"]["class"]) {
+        (Value::String(class), _) if !class.is_empty() => json!(class),
+        (_, Value::String(class)) => json!(class),
+        _ => Value::Null,
+    }
+}
+
+fn offered(rules: &Rules, resource: &Value) -> Value {
+    let seen = crate::extract::offer(rules, resource);
+    let pairs = rules.attributes.iter().zip(seen.shape.attributes.iter());
+    let map: Map<String, Value> = pairs.filter_map(|(a, v)| Some((a.name.to_string(), attribute_json(v.as_ref()?)))).collect();
+    Value::Object(map)
+}
+
+/// An attribute's value as JSON.
+pub(crate) fn attribute_json(value: &Attr) -> Value {
+    match value {
+        Attr::Text(text) => json!(text.as_ref()),
+        Attr::Flag(flag) => json!(flag),
+        Attr::Number(number) if number.nanos() % 1_000_000_000 == 0 => {
+            i64::try_from(number.nanos() / 1_000_000_000).map_or_else(|_| json!(number.to_string()), |n| json!(n))
+        }
+        Attr::Number(number) => json!(number.to_string()),
+        Attr::Version(version) => json!(version.text()),
+        Attr::Many(many) => json!(many.iter().map(AsRef::as_ref).collect::<Vec<&str>>()),
+    }
+}
+
+/// The references with this claim among them; `None` if there is no room, which a fresh look will see.
+fn referring(scene: &ClaimScene<'_>, rules: &Rules, resource: &Value) -> Option<Vec<Value>> {
+    let claim = scene.claim;
+    let seen = crate::extract::offer(rules, resource);
+    let ask = crate::extract::ask(rules, claim, true, None).ok()?;
+    if seen.deleting || !matches!(phase(resource), "Available" | "Bound") {
+        return None;
+    }
+    let mut refs = references(resource);
+    let amounts: Map<String, Value> =
+        rules.capacities.iter().zip(ask.lower.iter()).filter(|(_, a)| **a > Amount::ZERO).map(|(c, a)| (c.name.to_string(), json!(a.to_string()))).collect();
+    let reserved = refs.iter().position(|r| {
+        r["uid"].as_str().unwrap_or_default().is_empty()
+            && r["namespace"] == claim["metadata"]["namespace"]
+            && r["name"] == claim["metadata"]["name"]
+    });
+    if seen.max_claims > 1 {
+        for (i, lower) in ask.lower.iter().enumerate() {
+            let kept = reserved.and_then(|r| seen.refs.get(r)).and_then(|r| r.amounts.get(i).copied()).unwrap_or_default();
+            if seen.free(i).plus(kept) < *lower {
+                return None;
+            }
+        }
+    }
+    match reserved {
+        Some(at) => {
+            refs[at]["uid"] = json!(uid(claim));
+            refs[at]["amounts"] = Value::Object(amounts);
+        }
+        None if refs.len() as u64 >= u64::from(seen.max_claims) => return None,
+        None => refs.push(json!({
+            "uid": uid(claim),
+            "namespace": claim["metadata"]["namespace"],
+            "name": claim["metadata"]["name"],
+            "amounts": amounts,
+            "by": "Manager",
+        })),
+    }
+    Some(refs)
+}
+
+fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) {
+    let (claim, kind) = (scene.claim, scene.kind);
+    let name = ClaimScene::made_name(kind, claim);
+    if let Some(taken) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(&name)) {
+        if !holds(taken, claim) {
+            let message = format!("{} {name} exists and is not this claim's: remove it or make the claim anew", kind.names.resource);
+            pending(scene, "NameTaken", &message, &[], plan);
+        }
+        return;
+    }
+    let Some(object) = scene.class else { return };
+    let fields = class_fields(object);
+    let rules = kind.rules();
+    let scope = BTreeMap::from([("claim", claim), ("class", object)]);
+    let mut spec = Map::new();
+    for (attribute, value) in rules.attributes.iter().zip(made.attributes.iter()) {
+        if let Some(value) = value {
+            spec.insert(attribute.name.to_string(), attribute_json(value));
+        }
+    }
+    let capacity: Map<String, Value> = rules
+        .capacities
+        .iter()
+        .zip(made.capacity.iter())
+        .filter(|(_, a)| **a > Amount::ZERO)
+        .map(|(c, a)| (c.name.to_string(), json!(a.to_string())))
+        .collect();
+    let amounts: Map<String, Value> = rules
+        .capacities
+        .iter()
+        .filter(|c| !claim["spec"]["resources"]["requests"][c.name.as_ref()].is_null())
+        .map(|c| (c.name.to_string(), claim["spec"]["resources"]["requests"][c.name.as_ref()].clone()))
+        .collect();
+    spec.insert("capacity".into(), Value::Object(capacity));
+    if !made.capabilities.is_empty() {
+        spec.insert("capabilities".into(), json!(made.capabilities.iter().map(AsRef::as_ref).collect::<Vec<&str>>()));
+    }
+    if !made.modes.is_empty() {
+        spec.insert("accessModes".into(), json!(made.modes.iter().map(AsRef::as_ref).collect::<Vec<&str>>()));
+    }
+    spec.insert("class".into(), json!(class));
+    spec.insert("reclaimPolicy".into(), fields.get("reclaimPolicy").cloned().unwrap_or_else(|| json!("Delete")));
+    spec.insert("claimRefs".into(), json!([{
+        "uid": uid(claim),
+        "namespace": claim["metadata"]["namespace"],
+        "name": claim["metadata"]["name"],
+        "amounts": amounts,
+        "by": "Manager",
+    }]));
+    for key in ["template", "templates"] {
+        if let Some(template) = fields.get(key).filter(|v| !v.is_null()) {
+            match render(template, &scope, &["resource"], scene.expressions) {
+                Ok(rendered) => drop(spec.insert(key.into(), rendered)),
+                Err(error) => {
+                    let message = format!("class {class} cannot make it: {key}.{error}");
+                    pending(scene, "TemplateFailed", &message, &[], plan);
+                    return;
+                }
+            }
+        }
+    }
+    for key in ["readyWhen", "connection"] {
+        if let Some(value) = fields.get(key).filter(|v| !v.is_null()) {
+            spec.insert(key.into(), value.clone());
+        }
+    }
+    let resource = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.names.resource,
+        "metadata": {
+            "name": name,
+            "annotations": {PROVISIONED_FOR: uid(claim)},
+            "finalizers": [RESOURCE_FINALIZER],
+        },
+        "spec": spec,
+    });
+    plan.create(resource, "make a resource for the claim");
+    pending(scene, "Provisioning", &format!("{} {name} is being made from class {class}", kind.names.resource), &[], plan);
+}
+
+fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
+    let kind = &scene.kind.names.resource;
+    let (reason, message) = match scene.resource {
+        None => ("ResourceGone", format!("{kind} {named} is gone: restore it under this name, or delete the claim")),
+        Some(resource) if holds(resource, scene.claim) => {
+            let why = resource["status"]["message"].as_str().unwrap_or("its conditions say why");
+            ("ResourceFailed", format!("{kind} {named} is {}: {why}", phase(resource)))
+        }
+        Some(_) => ("ResourceTaken", format!("{kind} {named} is no longer this claim's: reserve it for the claim again, or delete the claim")),
+    };
+    // its own failure is said, and heals by itself; the claim is lost only where the data may be
+    let condition = Condition::new("Bound", false, reason, message.clone());
+    let fields = json!({"phase": "Lost", "reason": reason, "message": message});
+    if let Some(status) = status_patch(scene.claim, fields, &[condition], scene.now) {
+        plan.patch_status(scene.claim, status, "say Lost on the claim");
+        if phase(scene.claim) != "Lost" {
+            plan.event(scene.claim, true, "Lost", message);
+        }
+    }
+}
+
+fn release(scene: &ClaimScene<'_>, plan: &mut Plan) {
+    let claim = scene.claim;
+    let Some(rest) = finalizer(claim, CLAIM_FINALIZER, false) else { return };
+    if !scene.consumers.is_empty() {
+        let shown = scene.consumers.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+        let more = scene.consumers.len().saturating_sub(3);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!("used by {shown}{more}: it goes when they are gone");
+        let condition = Condition::new("Released", false, "InUse", message.clone());
+        if let Some(status) = status_patch(claim, json!({"message": message}), &[condition], scene.now) {
+            plan.patch_status(claim, status, "say what holds the claim");
+        }
+        return;
+    }
+    connection_removals(claim, &scene.connection, plan);
+    if let Some(resource) = scene.resource.filter(|r| holds(r, claim)) {
+        unrefer(resource, &[uid(claim)], scene.now, plan);
+    }
+    plan.patch(claim, json!({"metadata": {"finalizers": rest}}), "let the claim go");
+}
+
+/// Takes references back. A resource that was Bound and has none left is Released.
+pub(crate) fn unrefer(resource: &Value, claims: &[&str], now: &str, plan: &mut Plan) {
+    let mut left = Vec::new();
+    let mut open = 0;
+    for mut r in references(resource) {
+        let gone = r["uid"].as_str().is_some_and(|u| claims.contains(&u));
+        match (gone, r["by"].as_str()) {
+            (true, Some("Manager")) => {}
+            (true, _) => {
+                // the administrator's reservation stands for whoever comes under that name
+                open += 1;
+                r["uid"] = json!("");
+                left.push(r);
+            }
+            (false, _) => {
+                open += usize::from(r["uid"].as_str().unwrap_or_default().is_empty());
+                left.push(r);
+            }
+        }
+    }
+    let last = left.len() == open;
+    if last && phase(resource) == "Bound" {
+        let message = "released; what becomes of it is up to its reclaimPolicy";
+        let condition = Condition::new("Bound", false, "Released", message);
+        let fields = json!({"phase": "Released", "reason": "Released", "message": message});
+        if let Some(status) = status_patch(resource, fields, &[condition], now) {
+            plan.patch_status(resource, status, "say Released on the resource");
+        }
+    }
+    plan.patch(resource, json!({"spec": {"claimRefs": left}}), "take the reference back");
+}
+
+fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut Plan) {
+    let kind = &scene.kind.names;
+    let rules = scene.kind.rules();
+    let counted = summary.text(&rules);
+    let (word, message) = match reason {
+        Reason::NoMatch => ("NoMatch", counted),
+        Reason::NamedMissing(name) => ("NamedMissing", format!("{} {name} does not exist", kind.resource)),
+        Reason::NamedRefused(name, refusal) => ("NamedRefused", format!("{} {name} cannot be used: {}", kind.resource, refused(&rules, refusal))),
+        Reason::ReservedRefused(name, refusal) => {
+            ("ReservedRefused", format!("{} {name} is reserved for this claim and cannot be used: {}", kind.resource, refused(&rules, refusal)))
+        }
+        Reason::BeingMade(name) => ("Provisioning", format!("{} {name} is being made", kind.resource)),
+        Reason::FirstConsumer(class) => ("WaitForFirstConsumer", format!("class {class} binds when a Pod, Ingress or Service uses the claim")),
+        Reason::ClassMissing(class) => ("ClassMissing", format!("there is no class {class}; {counted}")),
+        Reason::ClassUnserved(class) => ("ClassUnserved", format!("no manager serves class {class}; {counted}")),
+        Reason::ClassRefused(class, refusals) => {
+            let why = refusals.iter().map(|r| refused(&rules, r)).collect::<Vec<_>>().join(", ");
+            ("ClassRefused", format!("class {class} cannot make it: {why}; {counted}"))
+        }
+    };
+    let mut more = Vec::new();
+    quoting(&rules, scene.claim, &mut more);
+    pending(scene, word, &message, &more, plan);
+}
+
+fn refused(rules: &Rules, refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Class => "another class".into(),
+        Refusal::Taken(taken) => format!("{taken:?}").to_lowercase(),
+        Refusal::Attribute(i) => rules.attributes.get(*i).map_or_else(String::new, |a| format!("another {}", a.name)),
+        Refusal::Capability(name) => format!("cannot do {name}"),
+        Refusal::Mode(name) => format!("does not allow {name}"),
+        Refusal::Topology => "out of the node's reach".into(),
+        Refusal::TooSmall(i) => rules.capacities.get(*i).map_or_else(String::new, |c| format!("too little {}", c.name)),
+        Refusal::TooLarge(i) => rules.capacities.get(*i).map_or_else(String::new, |c| format!("more {} than the limit", c.name)),
+        Refusal::Selector => "not selected".into(),
+        Refusal::Expression(error) => error.clone().unwrap_or_else(|| "refused by the expression".into()),
+    }
+}
+
+fn pending(scene: &ClaimScene<'_>, reason: &str, message: &str, more: &[Condition], plan: &mut Plan) {
+    let mut conditions = vec![Condition::new("Bound", false, reason, message)];
+    conditions.extend_from_slice(more);
+    let class = scene.class.map_or(Value::Null, |c| c["metadata"]["name"].clone());
+    let fields = json!({"phase": "Pending", "reason": reason, "message": message, "class": class});
+    if let Some(status) = status_patch(scene.claim, fields, &conditions, scene.now) {
+        let news = scene.claim["status"]["reason"].as_str() != Some(reason);
+        plan.patch_status(scene.claim, status, "say why the claim waits");
+        if news {
+            plan.event(scene.claim, false, "Pending", message);
+        }
+    }
+}
+
+fn quoting(rules: &Rules, claim: &Value, conditions: &mut Vec<Condition>) {
+    let unquoted = unquoted_versions(rules, claim);
+    if let Some(first) = unquoted.first() {
+        let message = format!("{first} was written as a number: quote it, for 5.10 reads as 5.1");
+        conditions.push(Condition::new("VersionQuoted", false, "Number", message));
+    }
+}

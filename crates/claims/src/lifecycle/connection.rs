@@ -1,0 +1,193 @@
+//! Connection details in the claim's namespace: a Secret by the Service Binding Specification, a ConfigMap of its public part, and a
+//! Service that names the endpoint.
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use crate::lifecycle::CLAIM_UID;
+use crate::lifecycle::claim::uid;
+use crate::lifecycle::status::Condition;
+use crate::lifecycle::write::Plan;
+use crate::names::joined;
+use crate::types::ResourceType;
+
+/// What is known about a claim's connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connection<'c> {
+    /// The details, decoded, as the implementation gives them; `None`: none yet.
+    pub details: Option<&'c Map<String, Value>>,
+    /// The kind of the implementation, as provider where the details say none.
+    pub provider: Option<&'c str>,
+    /// The Secret that exists under the binding's name, ours or not.
+    pub secret: Option<&'c Value>,
+    /// The ConfigMap that exists under it.
+    pub config_map: Option<&'c Value>,
+    /// The Service that exists under it.
+    pub service: Option<&'c Value>,
+    /// The EndpointSlice that exists under it.
+    pub endpoints: Option<&'c Value>,
+}
+
+/// The name of a claim's connection objects: no other claim's, of any type, in the namespace.
+pub fn binding_name(kind: &ResourceType, claim: &Value) -> String {
+    let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+    joined(name, &kind.names.resource.to_ascii_lowercase())
+}
+
+/// The details anyone may see.
+pub fn public_keys() -> [&'static str; 7] {
+    ["type", "provider", "host", "port", "database", "bucket", "region"]
+}
+
+impl<'c> Connection<'c> {
+    fn objects(&self) -> [Option<&'c Value>; 4] {
+        [self.secret, self.config_map, self.service, self.endpoints]
+    }
+
+    /// An object under the binding's name that is not this claim's.
+    fn taken(&self, claim: &Value) -> Option<&'c Value> {
+        self.objects().into_iter().flatten().find(|o| !ours(o, claim))
+    }
+
+    /// What the claim's status says about it: the binding and its condition.
+    pub(crate) fn report(&self, kind: &ResourceType, claim: &Value) -> (Value, Vec<Condition>) {
+        let name = binding_name(kind, claim);
+        match (self.taken(claim), self.details) {
+            (Some(object), _) => {
+                let what = object["kind"].as_str().unwrap_or("object");
+                let message = format!("{what} {name} exists and is not this claim's: remove or rename it");
+                (Value::Null, vec![Condition::new("ConnectionReady", false, "NameTaken", message)])
+            }
+            (None, None) => (Value::Null, Vec::new()),
+            (None, Some(_)) => {
+                let message = format!("the Secret, ConfigMap and Service {name} hold the connection details");
+                (json!({"name": name}), vec![Condition::new("ConnectionReady", true, "Written", message)])
+            }
+        }
+    }
+}
+
+fn ours(object: &Value, claim: &Value) -> bool {
+    object["metadata"]["labels"][CLAIM_UID].as_str() == Some(uid(claim))
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Writes that bring the connection objects in step with the details.
+pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connection<'_>, plan: &mut Plan) {
+    let Some(details) = connection.details.filter(|_| connection.taken(claim).is_none()) else { return };
+    let name = binding_name(kind, claim);
+    let mut all: Map<String, Value> = details.iter().map(|(k, v)| (k.clone(), json!(plain(v)))).collect();
+    all.entry("type").or_insert_with(|| json!(kind.names.resource.to_ascii_lowercase()));
+    if let Some(provider) = connection.provider {
+        all.entry("provider").or_insert_with(|| json!(provider.to_ascii_lowercase()));
+    }
+    let metadata = json!({
+        "name": name,
+        "namespace": claim["metadata"]["namespace"],
+        "labels": {CLAIM_UID: uid(claim), "app.kubernetes.io/managed-by": "conductor"},
+        "ownerReferences": [{
+            "apiVersion": claim["apiVersion"],
+            "kind": claim["kind"],
+            "name": claim["metadata"]["name"],
+            "uid": uid(claim),
+            "blockOwnerDeletion": false,
+        }],
+    });
+    let encoded: Map<String, Value> = all.iter().map(|(k, v)| (k.clone(), json!(STANDARD.encode(plain(v))))).collect();
+    let kind_of = all.get("type").map(plain).unwrap_or_default();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+        "type": format!("servicebinding.io/{kind_of}"), "data": encoded,
+    });
+    let public: Map<String, Value> = all.iter().filter(|(k, _)| public_keys().contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": public});
+    bring(connection.secret, secret, &["data"], "write the connection Secret", plan);
+    bring(connection.config_map, config_map, &["data"], "write the connection ConfigMap", plan);
+    let Some(host) = all.get("host").map(plain).filter(|h| !h.is_empty()) else { return };
+    let port = all.get("port").and_then(|p| plain(p).parse::<u16>().ok());
+    let ports = port.map(|p| json!([{"name": "main", "port": p, "protocol": "TCP"}]));
+    let mut spec = Map::new();
+    let address: Option<IpAddr> = host.parse().ok();
+    // Kubernetes takes no loopback address in an EndpointSlice
+    match address.filter(|a| !a.is_loopback()) {
+        None => {
+            spec.insert("type".into(), json!("ExternalName"));
+            let loopback = address.is_some();
+            spec.insert("externalName".into(), json!(if loopback { "localhost" } else { &host }));
+        }
+        Some(_) => drop(spec.insert("clusterIP".into(), json!("None"))),
+    }
+    if let Some(ports) = &ports {
+        spec.insert("ports".into(), ports.clone());
+    }
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+    bring(connection.service, service, &["spec"], "write the connection Service", plan);
+    match address.filter(|a| !a.is_loopback()) {
+        Some(address) => {
+            let mut metadata = metadata;
+            metadata["labels"]["kubernetes.io/service-name"] = json!(name);
+            let mut slice = json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+                "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+                "endpoints": [{"addresses": [address.to_string()]}],
+            });
+            if let Some(ports) = ports {
+                slice["ports"] = ports;
+            }
+            bring(connection.endpoints, slice, &["endpoints", "ports"], "write the connection's endpoint", plan);
+        }
+        None => {
+            if let Some(stale) = connection.endpoints {
+                plan.delete(stale, "remove the connection's endpoint");
+            }
+        }
+    }
+}
+
+/// Creates an object, or patches the parts that differ.
+fn bring(live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static str, plan: &mut Plan) {
+    let Some(live) = live else {
+        plan.create(wanted, purpose);
+        return;
+    };
+    let mut patch = Map::new();
+    for part in parts {
+        if !covers(&live[part], &wanted[part]) {
+            // keys that are gone go
+            let mut value = wanted[part].clone();
+            if *part == "data"
+                && let Some(map) = value.as_object_mut()
+            {
+                for key in live[part].as_object().into_iter().flatten().map(|(k, _)| k) {
+                    map.entry(key.clone()).or_insert(Value::Null);
+                }
+            }
+            patch.insert((*part).to_owned(), value);
+        }
+    }
+    if !patch.is_empty() {
+        plan.patch(live, Value::Object(patch), purpose);
+    }
+}
+
+/// Whether the live value has everything that is wanted; of `data` maps, nothing else.
+fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(k, v)| live.get(k).is_some_and(|l| covers(l, v))) && live.len() >= wanted.len(),
+        (Value::Array(live), Value::Array(wanted)) => live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w)),
+        (live, wanted) => live == wanted,
+    }
+}
+
+/// Deletes the connection objects that are this claim's.
+pub(crate) fn connection_removals(claim: &Value, connection: &Connection<'_>, plan: &mut Plan) {
+    for object in connection.objects().into_iter().flatten().filter(|o| ours(o, claim) && o["metadata"]["deletionTimestamp"].is_null()) {
+        plan.delete(object, "remove the connection details");
+    }
+}

@@ -1,0 +1,40 @@
+//! The lives of claims and resources, as lists of writes.
+//!
+//! [`claim`] and [`resource`] look at one object and what belongs to it and say which writes come next, in order. Any prefix of the
+//! list is a legal state: looking again says the rest. Every write carries its precondition, so that a stale look costs a conflict
+//! and never a wrong write. Nothing to write means settled, or waiting for someone else, which the object then says.
+//!
+//! What makes it crash-safe and race-safe, in this order:
+//! the resource refers to the claim, the claim names the resource (once, for good), the resource says Bound, the claim says Bound.
+//! A reference whose claim is gone, or names another resource, is taken back. A resource was used if it ever said Bound; only then
+//! is it reclaimed. An implementation exists only after the resource that intends it holds our finalizer; an implementation whose
+//! resource is gone is swept ([`orphan`]).
+
+mod claim;
+mod connection;
+mod resource;
+mod status;
+mod write;
+
+pub use claim::{ClaimScene, claim};
+pub use connection::{Connection, binding_name, connection_writes, public_keys};
+pub use resource::{Found, Implementation, Presence, ResourceScene, implementations, orphan, resource};
+pub use status::{Condition, condition_of};
+pub use write::{Event, Plan, Target, Verb, Version, Write};
+
+/// Holds a claim until its resource is released.
+pub const CLAIM_FINALIZER: &str = "conductor.io/claim";
+/// Holds a resource until its implementation is reclaimed.
+pub const RESOURCE_FINALIZER: &str = "conductor.io/resource";
+/// On an implementation: the uid of its resource.
+pub const RESOURCE_UID: &str = "conductor.io/resource-uid";
+/// On an implementation: the name of its resource.
+pub const RESOURCE_NAME: &str = "conductor.io/resource";
+/// On an implementation that outlived its resource by policy.
+pub const RETAINED: &str = "conductor.io/retained";
+/// On a resource made for a claim: the claim's uid.
+pub const PROVISIONED_FOR: &str = "conductor.io/provisioned-for";
+/// On connection objects: the uid of their claim.
+pub const CLAIM_UID: &str = "conductor.io/claim-uid";
+/// Where implementations live.
+pub const SYSTEM_NAMESPACE: &str = "conductor-system";

@@ -1,0 +1,479 @@
+//! The life of a resource and of its implementation.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
+use crate::lifecycle::status::{Condition, condition_of, status_patch};
+use crate::lifecycle::write::{Plan, Target, finalizer};
+use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
+use crate::names::joined;
+use crate::template::{Expressions, render};
+use crate::types::ResourceType;
+use crate::views::Reclaim;
+
+/// Whether a claim that a resource refers to is there.
+#[derive(Clone, Copy, Debug)]
+pub enum Presence<'p> {
+    /// As it is.
+    Alive(&'p Value),
+    /// Gone for good: asked of the API server itself, not of a cache that may be behind.
+    Gone,
+    /// Not known now; nothing is taken back on a guess.
+    Unknown,
+}
+
+/// An implementation a resource intends or adopts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Implementation {
+    /// What it is.
+    pub target: Target,
+    /// The object to be made; `None`: it is adopted.
+    pub wanted: Option<Value>,
+    /// CEL that says when it is ready; the condition Ready if empty.
+    pub ready_when: String,
+    /// Whether it bears no data and may be made again.
+    pub replaceable: bool,
+}
+
+/// One implementation and what there is of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'f> {
+    /// The live object under the implementation's name.
+    pub object: Option<&'f Value>,
+    /// Whether the resource its label names (if not ours) still exists.
+    pub other_owner: bool,
+}
+
+/// What is to be known about a resource to say what comes next. All objects are as the API server has them.
+pub struct ResourceScene<'s> {
+    /// Its type.
+    pub kind: &'s ResourceType,
+    /// The resource.
+    pub resource: &'s Value,
+    /// Whether a claim with this uid is there.
+    pub claims: &'s dyn Fn(&str) -> Presence<'s>,
+    /// Its implementations, in the order of [`implementations`].
+    pub found: &'s [Found<'s>],
+    /// Evaluates templates and `readyWhen`.
+    pub expressions: &'s dyn Expressions,
+    /// The time to write into conditions.
+    pub now: &'s str,
+}
+
+/// What implementations a resource intends, or why that cannot be said.
+pub fn implementations(kind: &ResourceType, resource: &Value, with: &dyn Expressions) -> Result<Vec<Implementation>, String> {
+    let spec = &resource["spec"];
+    let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let namespace = |value: &Value| value.as_str().filter(|n| !n.is_empty()).unwrap_or(SYSTEM_NAMESPACE).to_owned();
+    let adopted = &spec["implementationRef"];
+    if adopted.is_object() {
+        return Ok(vec![Implementation {
+            target: Target {
+                api_version: text(&adopted["apiVersion"]),
+                kind: text(&adopted["kind"]),
+                namespace: namespace(&adopted["namespace"]),
+                name: text(&adopted["name"]),
+                status: false,
+            },
+            wanted: None,
+            ready_when: text(&spec["readyWhen"]),
+            replaceable: false,
+        }]);
+    }
+    let mut parts: Vec<(&str, &Value, String, bool)> = Vec::new();
+    if spec["template"].is_object() {
+        parts.push(("", &spec["template"], text(&spec["readyWhen"]), false));
+    }
+    for item in spec["templates"].as_array().into_iter().flatten().take(16) {
+        let first = parts.is_empty();
+        let ready = text(&item["readyWhen"]);
+        let ready = if ready.is_empty() && first { text(&spec["readyWhen"]) } else { ready };
+        let replaceable = item["replaceable"].as_bool().unwrap_or(false);
+        parts.push((item["name"].as_str().unwrap_or_default(), &item["template"], ready, replaceable));
+    }
+    // only what does not change with the resource's life: a template sees the same on every look
+    let seen = json!({
+        "apiVersion": resource["apiVersion"],
+        "kind": resource["kind"],
+        "metadata": {"name": resource["metadata"]["name"], "uid": resource["metadata"]["uid"], "labels": resource["metadata"]["labels"]},
+        "spec": resource["spec"],
+    });
+    let scope = BTreeMap::from([("resource", &seen)]);
+    let mut all = Vec::new();
+    for (suffix, template, ready_when, replaceable) in parts {
+        let mut object = render(template, &scope, &[], with).map_err(|e| format!("template.{e}"))?;
+        if !object.is_object() {
+            return Err("template must be an object".into());
+        }
+        let place = namespace(&object["metadata"]["namespace"]);
+        let own = if suffix.is_empty() { implementation_name(name) } else { joined(name, suffix) };
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        object["metadata"]["name"] = json!(own);
+        object["metadata"]["namespace"] = json!(place);
+        if !object["metadata"]["labels"].is_object() {
+            object["metadata"]["labels"] = json!({});
+        }
+        object["metadata"]["labels"][RESOURCE_UID] = json!(uid(resource));
+        object["metadata"]["labels"][RESOURCE_NAME] = json!(label_value(name));
+        let target = Target::of(&object);
+        if target.api_version.is_empty() || target.kind.is_empty() {
+            return Err(format!("a template of {} {name} has no apiVersion or kind", kind.names.resource));
+        }
+        all.push(Implementation { target, wanted: Some(object), ready_when, replaceable });
+    }
+    Ok(all)
+}
+
+fn implementation_name(resource: &str) -> String {
+    let fits = resource.len() <= 63 && !resource.contains('.') && resource.starts_with(|c: char| c.is_ascii_lowercase());
+    if fits { resource.to_owned() } else { joined(resource, "i") }
+}
+
+fn label_value(name: &str) -> String {
+    if name.len() <= 63 { name.to_owned() } else { joined(name, "r") }
+}
+
+/// What becomes of a resource when it is released.
+pub(crate) fn policy(resource: &Value) -> Reclaim {
+    resource["spec"]["reclaimPolicy"].as_str().and_then(Reclaim::parse).unwrap_or(Reclaim::Retain)
+}
+
+/// What is to be written about a resource now.
+pub fn resource(scene: &ResourceScene<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let resource = scene.resource;
+    let stale = stale_references(scene);
+    if !stale.is_empty() {
+        let stale: Vec<&str> = stale.iter().map(String::as_str).collect();
+        unrefer(resource, &stale, scene.now, &mut plan);
+        return plan;
+    }
+    let live: Vec<Value> = references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
+    if deleting(resource) {
+        remove(scene, &live, &mut plan);
+        return plan;
+    }
+    match phase(resource) {
+        "Bound" if live.is_empty() => {
+            let message = "released; what becomes of it is up to its reclaimPolicy";
+            say(scene, "Released", "Released", message, json!({}), &[Condition::new("Bound", false, "Released", message)], &mut plan);
+        }
+        "Released" if live.is_empty() => reclaim(scene, &mut plan),
+        "Released" => {}
+        "Scrubbing" => scrub(scene, &mut plan),
+        "Failed" if resource["status"]["reason"].as_str() == Some("ScrubFailed") => scrub(scene, &mut plan),
+        _ if live.is_empty() && made_in_vain(resource) => plan.delete(resource, "its claim went before it was bound"),
+        _ => provide(scene, &mut plan),
+    }
+    plan
+}
+
+/// References by a manager whose claim is gone or is another resource's; and an administrator's whose claim is gone.
+fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
+    let name = &scene.resource["metadata"]["name"];
+    let stale = |r: &Value| {
+        let claim = r["uid"].as_str().filter(|u| !u.is_empty())?;
+        let gone = match (scene.claims)(claim) {
+            Presence::Gone => true,
+            Presence::Unknown => false,
+            Presence::Alive(object) => {
+                let named = object["spec"]["resourceName"].as_str().unwrap_or_default();
+                r["by"].as_str() == Some("Manager") && !named.is_empty() && Some(named) != name.as_str()
+            }
+        };
+        gone.then(|| claim.to_owned())
+    };
+    references(scene.resource).iter().filter_map(stale).collect()
+}
+
+/// Made for a claim that went before it was ever bound: it holds nothing. One that is recycled stays for the next.
+fn made_in_vain(resource: &Value) -> bool {
+    resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
+        && policy(resource) != Reclaim::Recycle
+        && references(resource).is_empty()
+        && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed")
+        && condition_of(resource, "Bound").is_none()
+}
+
+fn say(
+    scene: &ResourceScene<'_>,
+    phase_now: &str,
+    reason: &str,
+    message: &str,
+    more: Value,
+    conditions: &[Condition],
+    plan: &mut Plan,
+) {
+    let mut fields = json!({"phase": phase_now, "reason": reason, "message": message});
+    if reason.is_empty() {
+        (fields["reason"], fields["message"]) = (Value::Null, Value::Null);
+    }
+    for (key, value) in more.as_object().into_iter().flatten() {
+        fields[key] = value.clone();
+    }
+    if let Some(status) = status_patch(scene.resource, fields, conditions, scene.now) {
+        plan.patch_status(scene.resource, status, "say where the resource is in its life");
+        if matches!(phase_now, "Failed") && phase(scene.resource) != phase_now {
+            plan.event(scene.resource, true, "Failed", message);
+        }
+    }
+}
+
+fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    match policy(scene.resource) {
+        Reclaim::Delete => plan.delete(scene.resource, "its reclaimPolicy is Delete"),
+        Reclaim::Retain => {
+            let message = "kept with its data: delete it when the data is no longer needed (its implementation stays), or set reclaimPolicy to Recycle";
+            say(scene, "Released", "Retained", message, json!({}), &[], plan);
+        }
+        Reclaim::Recycle => {
+            let Some(first) = scene.found.first().and_then(|f| f.object) else {
+                let message = "nothing can scrub it: it has no implementation; scrub it by hand and make it anew";
+                say(scene, "Released", "CannotScrub", message, json!({}), &[], plan);
+                return;
+            };
+            let number = |v: &Value| v.as_i64().unwrap_or(0);
+            let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
+            let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
+            say(scene, "Scrubbing", "Scrubbing", "being scrubbed before it is used again", json!({"scrub": next}), &[], plan);
+        }
+    }
+}
+
+/// Drives the implementation through scrub number N; Available only when it says that N is done.
+fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    let wanted = &scene.resource["status"]["scrub"];
+    let Some(first) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource) && !deleting(o)) else {
+        lost(scene, plan);
+        return;
+    };
+    if first["spec"]["scrub"] != *wanted {
+        plan.patch(first, json!({"spec": {"scrub": wanted}}), "ask for a scrub");
+        return;
+    }
+    if first["status"]["scrubbed"] != *wanted {
+        return;
+    }
+    match condition_of(first, "Scrubbed") {
+        Some((true, _, _)) => {
+            let done = Condition::new("Scrubbed", true, "Verified", "scrubbed and free");
+            say(scene, "Available", "", "", json!({}), &[done], plan);
+        }
+        Some((false, _, why)) => {
+            let message = format!("it could not be scrubbed and is not used again: {why}");
+            say(scene, "Failed", "ScrubFailed", &message, json!({}), &[Condition::new("Scrubbed", false, "ScrubFailed", &message)], plan);
+        }
+        None => {}
+    }
+}
+
+fn ours(object: &Value, resource: &Value) -> bool {
+    object["metadata"]["labels"][RESOURCE_UID].as_str() == Some(uid(resource))
+}
+
+fn lost(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
+    let message = format!("its implementation {name} vanished and may have held data: restore it under this name, or delete the resource");
+    let condition = Condition::new("Ready", false, "ImplementationLost", message.clone());
+    say(scene, "Failed", "ImplementationLost", &message, json!({}), &[condition], plan);
+}
+
+/// Makes or adopts the implementations and says when the resource is Available.
+fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    let resource = scene.resource;
+    let before = phase(resource);
+    let bound = condition_of(resource, "Bound").is_some_and(|(now, _, _)| now) && !references(resource).is_empty();
+    let fail = |reason: &str, message: &str, plan: &mut Plan| {
+        let condition = Condition::new("Ready", false, reason, message);
+        say(scene, "Failed", reason, message, json!({}), &[condition], plan);
+    };
+    let intended = match implementations(scene.kind, resource, scene.expressions) {
+        Ok(intended) => intended,
+        Err(message) => return fail("TemplateFailed", &message, plan),
+    };
+    // the intent is durable before the outside world is touched
+    if !intended.is_empty()
+        && let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true)
+    {
+        plan.patch(resource, json!({"metadata": {"finalizers": list}}), "hold the resource while it has an implementation");
+    }
+    let recorded = resource["status"]["implementations"].as_array().cloned().unwrap_or_default();
+    let mut records = Vec::new();
+    for (i, implementation) in intended.iter().enumerate() {
+        let target = &implementation.target;
+        let object = scene.found.get(i).and_then(|f| f.object);
+        let mut record = json!({
+            "apiVersion": target.api_version, "kind": target.kind, "namespace": target.namespace, "name": target.name,
+        });
+        let old = recorded.get(i).map_or(&Value::Null, |r| &r["uid"]);
+        match object.filter(|o| ours(o, resource)) {
+            Some(object) => record["uid"] = object["metadata"]["uid"].clone(),
+            None if !old.is_null() && !implementation.replaceable => record["uid"] = old.clone(),
+            None => {}
+        }
+        records.push(record);
+    }
+    let mut progress = json!({});
+    if !records.is_empty() {
+        progress["implementations"] = json!(records);
+        progress["implementationRef"] = records[0]["name"].clone();
+    }
+    let preparing = matches!(before, "" | "Pending") && !intended.is_empty();
+    if preparing {
+        let condition = Condition::new("Ready", false, "Provisioning", "its implementation is being made");
+        say(scene, "Provisioning", "Provisioning", "its implementation is being made", progress.clone(), &[condition], plan);
+    }
+    let mut ready = true;
+    let mut why = String::new();
+    for (i, implementation) in intended.iter().enumerate() {
+        let found = scene.found.get(i).copied().unwrap_or(Found { object: None, other_owner: false });
+        let kept = &records[i]["uid"];
+        let name = format!("{} {}", implementation.target.kind, implementation.target.name);
+        let Some(object) = found.object else {
+            match &implementation.wanted {
+                Some(_) if !kept.is_null() => return lost(scene, plan),
+                None if !kept.is_null() => return lost(scene, plan),
+                Some(wanted) => plan.create(wanted.clone(), "make the implementation"),
+                None => why = format!("{name} does not exist"),
+            }
+            ready = false;
+            continue;
+        };
+        if !ours(object, resource) {
+            let adoptable = implementation.wanted.is_none() && !found.other_owner && !deleting(object);
+            if !adoptable {
+                return fail("NameTaken", &format!("{name} exists and is not this resource's: remove it, or adopt it with implementationRef"), plan);
+            }
+            let labels = json!({RESOURCE_UID: uid(resource), RESOURCE_NAME: label_value(resource["metadata"]["name"].as_str().unwrap_or_default())});
+            plan.patch(object, json!({"metadata": {"labels": labels, "annotations": {RETAINED: null}}}), "adopt the implementation");
+            ready = false;
+            continue;
+        }
+        if !kept.is_null() && kept != &object["metadata"]["uid"] {
+            return lost(scene, plan);
+        }
+        if deleting(object) {
+            ready = false;
+            why = format!("{name} is being deleted by someone else");
+            continue;
+        }
+        if let Some(wanted) = implementation.wanted.as_ref().filter(|w| drifted(object, w)) {
+            plan.apply(object, wanted.clone(), "bring the implementation back to its template");
+        }
+        match is_ready(implementation, object, resource, scene.expressions) {
+            Ok(true) => {}
+            Ok(false) => {
+                ready = false;
+                let said = condition_of(object, "Ready").map_or("", |(_, _, message)| message);
+                why = if said.is_empty() { format!("{name} is not ready yet") } else { format!("{name} is not ready: {said}") };
+            }
+            Err(error) => {
+                ready = false;
+                why = format!("readyWhen of {name} failed: {error}");
+            }
+        }
+    }
+    if preparing {
+        return;
+    }
+    if !ready {
+        // a resource in use that is not ready for a while stays in use
+        let phase_now = if bound || before == "Bound" { "Bound" } else { "Provisioning" };
+        let message = if why.is_empty() { "its implementation is being made".to_owned() } else { why };
+        let condition = Condition::new("Ready", false, "NotReady", message.clone());
+        return say(scene, phase_now, "NotReady", &message, progress, &[condition], plan);
+    }
+    let reported = reported(scene);
+    for (key, value) in reported {
+        progress[key.as_str()] = value;
+    }
+    let phase_now = if bound || before == "Bound" { "Bound" } else { "Available" };
+    let condition = Condition::new("Ready", true, "Ready", "ready to be used");
+    say(scene, phase_now, "", "", progress, &[condition], plan);
+}
+
+/// What the implementations report: attributes and capacity.
+fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for key in ["attributes", "capacity"] {
+        let mut merged = Map::new();
+        for object in scene.found.iter().filter_map(|f| f.object) {
+            for (name, value) in object["status"][key].as_object().into_iter().flatten() {
+                merged.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        if !merged.is_empty() {
+            all.insert(key.to_owned(), Value::Object(merged));
+        }
+    }
+    all
+}
+
+fn is_ready(implementation: &Implementation, object: &Value, resource: &Value, with: &dyn Expressions) -> Result<bool, String> {
+    if implementation.ready_when.is_empty() {
+        return Ok(condition_of(object, "Ready").is_some_and(|(ready, _, _)| ready));
+    }
+    let scope = BTreeMap::from([("implementation", object), ("resource", resource)]);
+    with.evaluate(&implementation.ready_when, &scope).map(|v| v == Value::Bool(true))
+}
+
+/// Whether a field of ours has another value.
+fn drifted(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().any(|(key, value)| match live.get(key) {
+            Some(live) => drifted(live, value),
+            None => !value.is_null() && value.as_object().is_none_or(|m| !m.is_empty()),
+        }),
+        (Value::Array(live), Value::Array(wanted)) => live.len() < wanted.len() || wanted.iter().zip(live).any(|(w, l)| drifted(l, w)),
+        (live, wanted) => live != wanted,
+    }
+}
+
+/// A resource on its way out: not under its claims, and by its policy with or without its implementation.
+fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
+    let resource = scene.resource;
+    let Some(rest) = finalizer(resource, RESOURCE_FINALIZER, false) else { return };
+    if let Some(first) = live.first() {
+        let text = |key: &str| first[key].as_str().unwrap_or_default();
+        let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
+        let message = format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name"));
+        let condition = Condition::new("Removable", false, "InUse", message.clone());
+        if let Some(status) = status_patch(resource, json!({"message": message}), &[condition], scene.now) {
+            plan.patch_status(resource, status, "say what holds the resource");
+        }
+        return;
+    }
+    let keep = policy(resource) == Reclaim::Retain && !made_in_vain(resource);
+    let mut gone = true;
+    for object in scene.found.iter().filter_map(|f| f.object).filter(|o| ours(o, resource)) {
+        if keep {
+            if object["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
+                plan.patch(object, json!({"metadata": {"annotations": {RETAINED: "true"}}}), "keep the implementation");
+            }
+        } else {
+            gone = false;
+            if !deleting(object) {
+                plan.delete(object, "remove the implementation");
+            }
+        }
+    }
+    if gone {
+        plan.patch(resource, json!({"metadata": {"finalizers": rest}}), "let the resource go");
+    }
+}
+
+/// What becomes of an implementation whose resource is gone, as the API server itself says: a late write of another manager's.
+pub fn orphan(implementation: &Value) -> Plan {
+    let mut plan = Plan::default();
+    let labelled = implementation["metadata"]["labels"][RESOURCE_UID].is_string();
+    let retained = implementation["metadata"]["annotations"][RETAINED].as_str() == Some("true");
+    if labelled && !retained && !deleting(implementation) {
+        plan.delete(implementation, "its resource is gone");
+    }
+    plan
+}

@@ -1,0 +1,322 @@
+//! The lives of claims and resources on a toy API server: story by story, then under random crashes, races and stale looks.
+
+mod toy;
+
+use conductor_claims::invariants::violations;
+use conductor_claims::types::ResourceType;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toy::{Api, Key};
+
+fn kind() -> ResourceType {
+    ResourceType::parse(&json!({"spec": {
+        "group": "a.example.com", "version": "v1", "names": {"resource": "Database"},
+        "attributes": {"engine": {"type": "string"}},
+        "capacities": {"storage": {}},
+        "reclaimPolicies": ["Delete", "Retain", "Recycle"],
+    }}))
+    .expect("a type")
+}
+
+fn resource(name: &str, size: &str, policy: &str, shared: u32, template: bool) -> Value {
+    let mut object = json!({
+        "apiVersion": "a.example.com/v1", "kind": "Database", "metadata": {"name": name},
+        "spec": {"engine": "mysql", "capacity": {"storage": size}, "reclaimPolicy": policy, "maxClaims": shared, "class": "fast"},
+    });
+    if template {
+        object["spec"]["template"] = json!({"apiVersion": "p/v1", "kind": "Thing", "spec": {"size": "${resource.spec.capacity.storage}"}});
+    }
+    object
+}
+
+fn claim(name: &str, size: &str, class: &str) -> Value {
+    json!({
+        "apiVersion": "a.example.com/v1", "kind": "DatabaseClaim", "metadata": {"name": name, "namespace": "apps"},
+        "spec": {"class": class, "resources": {"requests": {"storage": size}}},
+    })
+}
+
+fn class(name: &str, policy: &str) -> Value {
+    json!({
+        "apiVersion": "a.example.com/v1", "kind": "DatabaseClass", "metadata": {"name": name},
+        "reclaimPolicy": policy,
+        "template": {"apiVersion": "p/v1", "kind": "Thing", "spec": {"size": "${claim.spec.resources.requests.storage}", "of": "${resource.metadata.name}"}},
+    })
+}
+
+fn key(kind: &str, namespace: &str, name: &str) -> Key {
+    (kind.into(), namespace.into(), name.into())
+}
+
+fn phase<'a>(api: &'a Api, key: &Key) -> &'a str {
+    api.objects.get(key).map_or("gone", |o| o["status"]["phase"].as_str().unwrap_or_default())
+}
+
+fn assert_sound(api: &Api, at_rest: bool) {
+    let kind = kind();
+    let broken = violations(&api.world(&kind), at_rest);
+    assert!(broken.is_empty(), "{broken:#?}\n{:#?}", api.objects.values().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_claim_binds_and_is_released_by_policy() {
+    for (policy, after) in [("Delete", "gone"), ("Retain", "Released"), ("Recycle", "Available")] {
+        let (kind, mut api) = (kind(), Api::default());
+        api.create(resource("big", "50Gi", policy, 1, true)).expect("created");
+        api.create(resource("small", "30Gi", policy, 1, true)).expect("created");
+        api.settle(&kind);
+        api.create(claim("db", "25Gi", "fast")).expect("created");
+        api.settle(&kind);
+        let (db, small) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "small"));
+        assert_eq!((phase(&api, &db), phase(&api, &small)), ("Bound", "Bound"));
+        let bound = &api.objects[&db];
+        assert_eq!(bound["spec"]["resourceName"], json!("small"));
+        assert_eq!(bound["status"]["capacity"]["storage"], json!("30Gi"));
+        let secret = key("Secret", "apps", bound["status"]["binding"]["name"].as_str().expect("a binding"));
+        assert_eq!(api.objects[&secret]["data"]["username"], json!("dQ=="));
+        let public = &api.objects[&key("ConfigMap", "apps", &secret.2)]["data"];
+        assert_eq!((&public["host"], &public["password"]), (&json!("10.0.0.7"), &Value::Null));
+        assert_sound(&api, true);
+        api.delete(&db);
+        api.settle(&kind);
+        assert_eq!((phase(&api, &db), phase(&api, &small)), ("gone", after), "{policy}");
+        assert!(!api.objects.contains_key(&secret));
+        assert_eq!(api.objects.contains_key(&key("Thing", "conductor-system", "small")), policy != "Delete", "{policy}");
+        assert_sound(&api, true);
+        if policy == "Retain" {
+            api.delete(&small);
+            api.settle(&kind);
+            assert_eq!(phase(&api, &small), "gone");
+            let kept = key("Thing", "conductor-system", "small");
+            assert!(api.objects.contains_key(&kept), "deleting the resource leaves the implementation");
+            // step 3: a new resource adopts it
+            let mut adopting = resource("again", "30Gi", "Delete", 1, false);
+            adopting["spec"]["implementationRef"] = json!({"apiVersion": "p/v1", "kind": "Thing", "name": "small"});
+            api.create(adopting).expect("created");
+            api.settle(&kind);
+            assert_eq!(phase(&api, &key("Database", "", "again")), "Available");
+            assert_eq!(api.of_kind("Thing").count(), 2, "adopted, not made again");
+            assert_sound(&api, true);
+        }
+    }
+}
+
+#[test]
+fn a_class_makes_what_is_missing_once() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(class("fast", "Delete")).expect("created");
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let db = key("DatabaseClaim", "apps", "db");
+    assert_eq!(phase(&api, &db), "Bound");
+    let name = api.objects[&db]["spec"]["resourceName"].as_str().expect("a name").to_owned();
+    let thing = &api.objects[&key("Thing", "conductor-system", &name)];
+    assert_eq!((&thing["spec"]["size"], &thing["spec"]["of"]), (&json!("25Gi"), &json!(name)));
+    assert_sound(&api, true);
+    api.delete(&db);
+    api.settle(&kind);
+    assert_eq!(api.objects.len(), 1, "only the class is left: {:?}", api.objects.keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_in_use_stays_and_says_so() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");
+    api.settle(&kind);
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let (db, r) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"));
+    api.delete(&r);
+    api.settle(&kind);
+    assert_eq!(phase(&api, &r), "Bound");
+    assert!(api.objects[&r]["status"]["message"].as_str().is_some_and(|m| m.contains("apps/db")));
+    api.delete(&db);
+    let plan = api.claim_plan(&kind, &db, &["Pod web".to_owned()]);
+    api.execute(&plan, usize::MAX, |_| {});
+    assert!(api.objects[&db]["status"]["message"].as_str().is_some_and(|m| m.contains("Pod web")));
+    assert_eq!(phase(&api, &db), "Bound");
+    api.settle(&kind);
+    assert!(api.objects.is_empty(), "{:?}", api.objects.keys());
+}
+
+#[test]
+fn what_vanished_is_lost_never_replaced_and_heals() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Recycle", 1, true)).expect("created");
+    api.settle(&kind);
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let (db, r, thing) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+    let kept = api.objects[&thing].clone();
+    api.objects.remove(&thing);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Failed", "Lost"));
+    assert!(!api.objects.contains_key(&thing), "never made again empty");
+    api.objects.insert(thing, kept);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
+    // the whole resource goes
+    let kept = api.objects.remove(&r).expect("there");
+    api.settle(&kind);
+    assert_eq!(phase(&api, &db), "Lost");
+    api.objects.insert(r.clone(), kept);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
+    // an administrator takes the reference away: it is scrubbed, and not given back with its data gone
+    api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Available", "Lost"));
+    api.patch(&r, &json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "db", "by": "Admin"}]}}), false);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
+    assert_sound(&api, true);
+}
+
+#[test]
+fn drift_is_corrected_and_a_taken_name_is_said() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(json!({"apiVersion": "p/v1", "kind": "Thing", "metadata": {"name": "r", "namespace": "conductor-system"}, "spec": {}})).expect("created");
+    api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");
+    api.create(resource("s", "30Gi", "Delete", 1, true)).expect("created");
+    api.settle(&kind);
+    assert_eq!(phase(&api, &key("Database", "", "r")), "Failed");
+    assert_eq!(api.objects[&key("Database", "", "r")]["status"]["reason"], json!("NameTaken"));
+    let thing = key("Thing", "conductor-system", "s");
+    api.patch(&thing, &json!({"spec": {"size": "1Gi", "extra": true}}), false);
+    api.settle(&kind);
+    assert_eq!((&api.objects[&thing]["spec"]["size"], &api.objects[&thing]["spec"]["extra"]), (&json!("30Gi"), &json!(true)));
+    api.create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db-database", "namespace": "apps"}})).expect("created");
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let secret = &api.objects[&key("Secret", "apps", "db-database")];
+    assert_eq!(secret["data"], Value::Null, "not overwritten");
+    let conditions = api.objects[&key("DatabaseClaim", "apps", "db")]["status"]["conditions"].to_string();
+    assert!(conditions.contains("NameTaken"), "{conditions}");
+}
+
+#[test]
+fn a_shared_resource_goes_with_its_last_claim() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Delete", 2, true)).expect("created");
+    api.settle(&kind);
+    for name in ["a", "b", "c"] {
+        api.create(claim(name, "10Gi", "fast")).expect("created");
+    }
+    api.settle(&kind);
+    let claims: Vec<_> = ["a", "b", "c"].map(|n| key("DatabaseClaim", "apps", n)).into();
+    let phases: Vec<_> = claims.iter().map(|k| phase(&api, k).to_owned()).collect();
+    assert_eq!(phases, ["Bound", "Bound", "Pending"]);
+    assert_eq!(api.objects[&claims[2]]["status"]["message"], json!("there is no class fast; 0/1 match: 1 bound"));
+    api.delete(&claims[0]);
+    api.settle(&kind);
+    assert_eq!(phase(&api, &claims[2]), "Bound");
+    api.delete(&claims[1]);
+    api.delete(&claims[2]);
+    api.settle(&kind);
+    assert!(api.objects.is_empty(), "{:?}", api.objects.keys());
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A user makes a claim.
+    Claim(u8, u8),
+    /// A user deletes one.
+    Unclaim(u8),
+    /// An administrator makes a resource.
+    Resource(u8, u8),
+    /// An administrator deletes one.
+    Unresource(u8),
+    /// A manager refreshes its look.
+    Look(bool),
+    /// A manager works on one object with its look, and dies after some writes.
+    Work(bool, u8, u8),
+    /// Sweeping of orphans with a look that may be old.
+    Sweep(bool),
+    /// The provider works.
+    Provide(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0u8..4, 0u8..4).prop_map(|(n, s)| Step::Claim(n, s)),
+        1 => (0u8..4).prop_map(Step::Unclaim),
+        1 => (0u8..3, 0u8..9).prop_map(|(n, s)| Step::Resource(n, s)),
+        1 => (0u8..3).prop_map(Step::Unresource),
+        4 => any::<bool>().prop_map(Step::Look),
+        12 => (any::<bool>(), any::<u8>(), 0u8..8).prop_map(|(m, o, c)| Step::Work(m, o, c)),
+        1 => any::<bool>().prop_map(Step::Sweep),
+        3 => any::<u8>().prop_map(Step::Provide),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn crashes_races_and_stale_looks_leave_no_trace(
+        steps in prop::collection::vec(step(), 0..120),
+        class_policy in 0usize..3,
+    ) {
+        let kind = kind();
+        let policies = ["Delete", "Retain", "Recycle"];
+        let mut api = Api::default();
+        api.create(class("fast", policies[class_policy])).expect("created");
+        let mut looks = [api.clone(), api.clone()];
+        for step in steps {
+            match step {
+                Step::Claim(n, size) => {
+                    let class = if size == 3 { "none" } else { "fast" };
+                    let _ = api.create(claim(&format!("c{n}"), &format!("{}Gi", 10 * (size + 1)), class));
+                }
+                Step::Unclaim(n) => api.delete(&key("DatabaseClaim", "apps", &format!("c{n}"))),
+                Step::Resource(n, s) => {
+                    let object = resource(&format!("r{n}"), &format!("{}Gi", 10 * (1 + s / 3)), policies[s as usize % 3], 1 + u32::from(s % 2), s != 4);
+                    let _ = api.create(object);
+                }
+                Step::Unresource(n) => api.delete(&key("Database", "", &format!("r{n}"))),
+                Step::Look(m) => looks[usize::from(m)] = api.clone(),
+                Step::Provide(n) => {
+                    let things: Vec<Key> = api.of_kind("Thing").map(|(k, _)| k.clone()).collect();
+                    if !things.is_empty() {
+                        api.provide(&things[n as usize % things.len()]);
+                    }
+                }
+                Step::Sweep(m) => {
+                    for plan in looks[usize::from(m)].orphan_plans(&api) {
+                        api.execute(&plan, usize::MAX, |_| {});
+                    }
+                }
+                Step::Work(m, o, cut) => {
+                    let look = &looks[usize::from(m)];
+                    let keys: Vec<&Key> = look.objects.keys().filter(|k| k.0 == "Database" || k.0 == "DatabaseClaim").collect();
+                    if keys.is_empty() {
+                        continue;
+                    }
+                    let chosen = keys[o as usize % keys.len()];
+                    let plan = if chosen.0 == "Database" { look.resource_plan(&kind, chosen, &api) } else { look.claim_plan(&kind, chosen, &[]) };
+                    let mut broken = Vec::new();
+                    api.execute(&plan, usize::from(cut), |api| broken.extend(violations(&api.world(&kind), false)));
+                    prop_assert!(broken.is_empty(), "{:?}", broken);
+                }
+            }
+        }
+        api.settle(&kind);
+        let broken = violations(&api.world(&kind), true);
+        prop_assert!(broken.is_empty(), "{:?}\n{:#?}", broken, api.objects.values().collect::<Vec<_>>());
+        // when everyone leaves, nothing of a Delete class is left
+        let claims: Vec<Key> = api.of_kind("DatabaseClaim").map(|(k, _)| k.clone()).collect();
+        for claim in claims {
+            api.delete(&claim);
+        }
+        api.settle(&kind);
+        prop_assert_eq!(api.of_kind("DatabaseClaim").count(), 0);
+        prop_assert_eq!(api.of_kind("Secret").count(), 0);
+        let made = api.of_kind("Database").filter(|(k, _)| !k.2.starts_with('r') || k.2.len() > 2).count();
+        if class_policy == 0 {
+            prop_assert_eq!(made, 0, "{:#?}", api.objects.values().collect::<Vec<_>>());
+        }
+        let broken = violations(&api.world(&kind), true);
+        prop_assert!(broken.is_empty(), "{:?}", broken);
+    }
+}

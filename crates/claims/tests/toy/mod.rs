@@ -1,0 +1,286 @@
+//! A toy API server: objects, versions, preconditions, finalizers. And managers that look at it, late or not.
+
+use std::collections::BTreeMap;
+
+use conductor_claims::extract;
+use conductor_claims::lifecycle::{
+    ClaimScene, Connection, Found, Plan, Presence, RESOURCE_UID, ResourceScene, Target, Verb, Version, Write, binding_name, claim,
+    implementations, orphan, resource,
+};
+use conductor_claims::invariants::World;
+use conductor_claims::matching::{Decision, Index, NoJudge};
+use conductor_claims::template::Paths;
+use conductor_claims::types::ResourceType;
+use serde_json::{Map, Value, json};
+
+pub type Key = (String, String, String);
+
+#[derive(Clone, Default)]
+pub struct Api {
+    pub objects: BTreeMap<Key, Value>,
+    counter: u64,
+}
+
+pub fn key(target: &Target) -> Key {
+    (target.kind.clone(), target.namespace.clone(), target.name.clone())
+}
+
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (k, v) in patch {
+        let map = target.as_object_mut().expect("an object");
+        if v.is_null() {
+            map.remove(k);
+        } else {
+            merge(map.entry(k.clone()).or_insert(Value::Null), v);
+        }
+    }
+}
+
+impl Api {
+    fn stamp(&mut self, object: &mut Value) {
+        self.counter += 1;
+        object["metadata"]["resourceVersion"] = json!(self.counter.to_string());
+    }
+
+    pub fn create(&mut self, mut object: Value) -> Result<String, String> {
+        let key = key(&Target::of(&object));
+        if self.objects.contains_key(&key) {
+            return Err(format!("{key:?} exists"));
+        }
+        self.counter += 1;
+        object["metadata"]["uid"] = json!(format!("uid-{}", self.counter));
+        object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        object.as_object_mut().expect("an object").remove("status");
+        self.stamp(&mut object);
+        let version = object["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+        self.objects.insert(key, object);
+        Ok(version)
+    }
+
+    pub fn delete(&mut self, key: &Key) {
+        let Some(mut object) = self.objects.remove(key) else { return };
+        if object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
+                self.stamp(&mut object);
+            }
+            self.objects.insert(key.clone(), object);
+        }
+    }
+
+    pub fn patch(&mut self, key: &Key, patch: &Value, status: bool) {
+        let Some(mut object) = self.objects.remove(key) else { return };
+        let before = object.clone();
+        if status {
+            merge(&mut object["status"], &patch["status"]);
+        } else {
+            let mut patch = patch.clone();
+            patch.as_object_mut().expect("a patch").remove("status");
+            merge(&mut object, &patch);
+        }
+        if object != before {
+            self.stamp(&mut object);
+        }
+        let done = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        if done && !object["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        self.objects.insert(key.clone(), object);
+    }
+
+    /// Sends one write; `versions` are those that earlier writes of the list yielded.
+    pub fn send(&mut self, write: &Write, versions: &[String]) -> Result<String, String> {
+        let key = key(&write.target);
+        if write.verb == Verb::Create {
+            return self.create(write.body.clone());
+        }
+        let live = self.objects.get(&key).ok_or_else(|| format!("{key:?} is not there"))?;
+        if !write.uid.is_empty() && live["metadata"]["uid"].as_str() != Some(&write.uid) {
+            return Err(format!("{key:?} is another"));
+        }
+        let wanted = match &write.version {
+            Version::Any => None,
+            Version::Exactly(version) => Some(version.as_str()),
+            Version::After(earlier) => versions.get(*earlier).map(String::as_str),
+        };
+        if wanted.is_some() && live["metadata"]["resourceVersion"].as_str() != wanted {
+            return Err(format!("{key:?} has changed"));
+        }
+        match write.verb {
+            Verb::Delete => self.delete(&key),
+            _ => self.patch(&key, &write.body, write.target.status),
+        }
+        let version = self.objects.get(&key).map(|o| o["metadata"]["resourceVersion"].clone());
+        Ok(version.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned())
+    }
+
+    /// Sends a plan in order, at most `cut` writes of it, until one fails. Whether all went through.
+    pub fn execute(&mut self, plan: &Plan, cut: usize, mut after: impl FnMut(&Api)) -> bool {
+        let mut versions = Vec::new();
+        for write in plan.writes.iter().take(cut) {
+            match self.send(write, &versions) {
+                Ok(version) => versions.push(version),
+                Err(_) => return false,
+            }
+            after(self);
+        }
+        plan.writes.len() <= cut
+    }
+
+    pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a Key, &'a Value)> {
+        self.objects.iter().filter(move |((k, _, _), _)| k == kind)
+    }
+
+    pub fn world<'a>(&'a self, kind: &'a ResourceType) -> World<'a> {
+        let labelled = |o: &&Value| o["metadata"]["labels"][RESOURCE_UID].is_string();
+        World {
+            kind,
+            claims: self.of_kind(&kind.names.claim).map(|(_, o)| o).collect(),
+            resources: self.of_kind(&kind.names.resource).map(|(_, o)| o).collect(),
+            implementations: self.objects.values().filter(labelled).collect(),
+        }
+    }
+
+    fn by_uid(&self, uid: &str) -> Option<&Value> {
+        self.objects.values().find(|o| o["metadata"]["uid"].as_str() == Some(uid))
+    }
+
+    pub fn index(&self, kind: &ResourceType) -> Index {
+        let rules = kind.rules();
+        let mut index = Index::new(rules.clone());
+        for (_, object) in self.of_kind(&kind.names.resource) {
+            index.upsert(extract::offer(&rules, object));
+        }
+        for (_, object) in self.of_kind(&kind.names.class) {
+            index.set_profile(extract::profile(&rules, object, true).expect("a class"));
+        }
+        index
+    }
+
+    /// The claim's plan, as a manager that sees this state makes it.
+    pub fn claim_plan(&self, kind: &ResourceType, key: &Key, consumers: &[String]) -> Plan {
+        let Some(object) = self.objects.get(key) else { return Plan::default() };
+        let rules = kind.rules();
+        let ask = extract::ask(&rules, object, true, None).expect("a claim");
+        let index = self.index(kind);
+        let decision = index.decide(&ask, &NoJudge);
+        let made = ClaimScene::made_name(kind, object);
+        let name = match &decision {
+            Decision::Bind { resource, .. } => resource.to_string(),
+            Decision::Provision { .. } => made,
+            Decision::Wait { .. } => ask.resource_name.as_ref().map_or_else(|| made, |n| n.to_string()),
+        };
+        let named = object["spec"]["resourceName"].as_str().unwrap_or(&name).to_owned();
+        let get = |kind: &str, namespace: &str, name: &str| self.objects.get(&(kind.into(), namespace.into(), name.into()));
+        let live = get(&kind.names.resource, "", &named);
+        let class = index.class_of(&ask).and_then(|c| get(&kind.names.class, "", &c));
+        let binding = binding_name(kind, object);
+        let namespace = &key.1;
+        let details: Option<Map<String, Value>> = live
+            .and_then(|r| get("Thing", "conductor-system", r["status"]["implementationRef"].as_str().unwrap_or_default()))
+            .and_then(|i| i["status"]["details"].as_object().cloned());
+        claim(&ClaimScene {
+            kind,
+            claim: object,
+            decision: Some(&decision),
+            resource: live,
+            class,
+            consumers,
+            connection: Connection {
+                details: details.as_ref(),
+                provider: Some("Thing"),
+                secret: get("Secret", namespace, &binding),
+                config_map: get("ConfigMap", namespace, &binding),
+                service: get("Service", namespace, &binding),
+                endpoints: get("EndpointSlice", namespace, &binding),
+            },
+            expressions: &Paths,
+            now: "2026-01-01T00:00:02Z",
+        })
+    }
+
+    /// The resource's plan. Whether a claim is gone is asked of `truth`, as a manager asks the server itself.
+    pub fn resource_plan(&self, kind: &ResourceType, key: &Key, truth: &Api) -> Plan {
+        let Some(object) = self.objects.get(key) else { return Plan::default() };
+        let intended = implementations(kind, object, &Paths).unwrap_or_default();
+        let found: Vec<Found<'_>> = intended
+            .iter()
+            .map(|i| {
+                let live = self.objects.get(&self::key(&i.target));
+                let owner = live.and_then(|o| o["metadata"]["labels"][RESOURCE_UID].as_str());
+                Found { object: live, other_owner: owner.is_some_and(|u| self.by_uid(u).is_some()) }
+            })
+            .collect();
+        resource(&ResourceScene {
+            kind,
+            resource: object,
+            claims: &|uid| match (self.by_uid(uid), truth.by_uid(uid)) {
+                (Some(claim), Some(_)) => Presence::Alive(claim),
+                (_, None) => Presence::Gone,
+                (None, Some(_)) => Presence::Unknown,
+            },
+            found: &found,
+            expressions: &Paths,
+            now: "2026-01-01T00:00:02Z",
+        })
+    }
+
+    pub fn orphan_plans(&self, truth: &Api) -> Vec<Plan> {
+        let labelled = self.objects.values().filter(|o| o["metadata"]["labels"][RESOURCE_UID].is_string());
+        let gone = labelled.filter(|o| truth.by_uid(o["metadata"]["labels"][RESOURCE_UID].as_str().unwrap_or_default()).is_none());
+        gone.map(orphan).filter(|p| !p.is_empty()).collect()
+    }
+
+    /// What a provider does with one of its objects.
+    pub fn provide(&mut self, key: &Key) {
+        let Some(object) = self.objects.get(key) else { return };
+        let mut status = json!({
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}],
+            "details": {"host": "10.0.0.7", "port": "5432", "username": "u", "password": "p"},
+        });
+        if let Some(number) = object["spec"]["scrub"].as_i64() {
+            status["scrubbed"] = json!(number);
+            status["conditions"].as_array_mut().expect("a list").push(json!({"type": "Scrubbed", "status": "True", "reason": "Zeroed", "message": ""}));
+        }
+        self.patch(&key.clone(), &json!({"status": status}), true);
+    }
+
+    /// Everyone works with a fresh look until nothing is left to do.
+    pub fn settle(&mut self, kind: &ResourceType) {
+        for _ in 0..200 {
+            let mut idle = true;
+            let keys: Vec<Key> = self.objects.keys().cloned().collect();
+            for key in keys {
+                let plan = if key.0 == kind.names.claim {
+                    self.claim_plan(kind, &key, &[])
+                } else if key.0 == kind.names.resource {
+                    self.resource_plan(kind, &key, &self.clone())
+                } else if key.0 == "Thing" {
+                    let before = self.objects.get(&key).cloned();
+                    self.provide(&key);
+                    idle &= before == self.objects.get(&key).cloned();
+                    Plan::default()
+                } else {
+                    Plan::default()
+                };
+                idle &= plan.is_empty();
+                self.execute(&plan, usize::MAX, |_| {});
+            }
+            for plan in self.orphan_plans(&self.clone()) {
+                idle = false;
+                self.execute(&plan, usize::MAX, |_| {});
+            }
+            if idle {
+                return;
+            }
+        }
+        panic!("it never comes to rest: {:#?}", self.objects.values().collect::<Vec<_>>());
+    }
+}
