@@ -1,1 +1,43 @@
 //! The Kubernetes API over a store: authentication, authorization, admission, registry, HTTP. Embeddable.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use conductor_apiserver::{Options, Server, User};
+//! let server = Server::start(Options::default()).await?; // in memory; `data_dir` makes it durable
+//! let client = server.client(User::new("me", ["system:masters"]));
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod admission;
+pub mod auth;
+pub mod body;
+mod bootstrap;
+pub mod catalog;
+mod context;
+mod custom;
+mod discovery;
+mod dispatch;
+pub mod http;
+mod impersonation;
+mod managed;
+mod media;
+mod metrics;
+mod openapi;
+mod paths;
+pub mod pki;
+mod plan;
+mod plugins;
+mod render;
+pub mod request;
+pub mod resource;
+mod reviews;
+mod server;
+mod shim;
+mod table;
+pub mod user;
+mod verbs;
+mod write;
+
+pub use server::{Inner, Options, Server, Service, StartError};
+pub use user::User;

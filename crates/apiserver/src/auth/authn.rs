@@ -1,0 +1,149 @@
+//! Authentication: client certificates, tokens from a file, service-account tokens.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use x509_parser::prelude::*;
+
+use crate::user::User;
+
+/// The user that a client certificate names: the common name, with the organisations as groups. The TLS layer has already
+/// checked that our CA signed it.
+pub fn user_of_certificate(der: &[u8]) -> Option<Arc<User>> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    if name.is_empty() {
+        return None;
+    }
+    let groups: Vec<String> =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
+    Some(User::new(&name, groups))
+}
+
+/// The bearer token of a request.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.trim();
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Tokens from a file, as kube-apiserver reads it: `token,user,uid,"group1,group2"`.
+#[derive(Default)]
+pub struct TokenFile(HashMap<[u8; 32], Arc<User>>);
+
+/// Why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It cannot be read.
+    #[error("cannot read token file {0}: {1}")]
+    Io(String, std::io::Error),
+    /// A line is not as it should be.
+    #[error("token file line {0}: {1}; each line is token,user,uid,\"group1,group2\"")]
+    Line(usize, &'static str),
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, token.as_bytes()).as_ref());
+    out
+}
+
+impl TokenFile {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<TokenFile, TokenFileError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| TokenFileError::Io(path.display().to_string(), error))?;
+        TokenFile::parse(&text)
+    }
+
+    /// Reads the text of a file.
+    pub fn parse(text: &str) -> Result<TokenFile, TokenFileError> {
+        let mut tokens = HashMap::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let cells = csv(line).ok_or(TokenFileError::Line(at + 1, "a quote is not closed"))?;
+            let [token, name, rest @ ..] = cells.as_slice() else {
+                return Err(TokenFileError::Line(at + 1, "needs at least a token, a user and a uid"));
+            };
+            if rest.is_empty() {
+                return Err(TokenFileError::Line(at + 1, "needs at least a token, a user and a uid"));
+            }
+            if token.is_empty() {
+                return Err(TokenFileError::Line(at + 1, "the token is empty"));
+            }
+            let groups = rest.get(1).map(String::as_str).unwrap_or_default();
+            let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
+            let mut user = (*User::new(name, groups)).clone();
+            user.uid = rest[0].clone();
+            // Kept as digests: a lookup takes no time that depends on the secret.
+            tokens.insert(digest(token), Arc::new(user));
+        }
+        Ok(TokenFile(tokens))
+    }
+
+    /// Whose token it is.
+    pub fn user(&self, token: &str) -> Option<Arc<User>> {
+        self.0.get(&digest(token)).cloned()
+    }
+}
+
+/// The cells of one line of CSV; `None` if a quote is not closed.
+fn csv(line: &str) -> Option<Vec<String>> {
+    let mut cells = Vec::new();
+    let mut chars = line.chars().peekable();
+    loop {
+        let mut cell = String::new();
+        while chars.peek() == Some(&' ') {
+            chars.next();
+        }
+        if chars.peek() == Some(&'"') {
+            chars.next();
+            loop {
+                match chars.next()? {
+                    '"' if chars.peek() == Some(&'"') => {
+                        chars.next();
+                        cell.push('"');
+                    }
+                    '"' => break,
+                    c => cell.push(c),
+                }
+            }
+            while chars.peek().is_some_and(|c| *c != ',') {
+                chars.next();
+            }
+        } else {
+            while let Some(c) = chars.next_if(|c| *c != ',') {
+                cell.push(c);
+            }
+        }
+        cells.push(cell.trim().to_owned());
+        if chars.next().is_none() {
+            return Some(cells);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_files_are_read_as_kube_apiserver_reads_them() {
+        let file = TokenFile::parse("t0ken,jane,u1,\"dev,ops\"\n# note\nother,bob,u2\n").unwrap();
+        let jane = file.user("t0ken").unwrap();
+        assert_eq!((jane.name.as_str(), jane.uid.as_str()), ("jane", "u1"));
+        assert_eq!(jane.groups, ["dev", "ops", "system:authenticated"]);
+        assert_eq!(file.user("other").unwrap().groups, ["system:authenticated"]);
+        assert!(file.user("nope").is_none());
+        assert!(TokenFile::parse("a,b\n").is_err());
+        assert!(TokenFile::parse(",b,c\n").is_err());
+        assert!(TokenFile::parse("a,\"b\n").is_err());
+    }
+}

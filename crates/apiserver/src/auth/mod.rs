@@ -1,0 +1,5 @@
+//! Who is it, and may they?
+
+pub mod authn;
+pub mod authz;
+pub mod tokens;

@@ -1,0 +1,154 @@
+//! What the server sends: whole answers, long lists in pieces, watches without end.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use std::sync::Arc;
+use store::Entry;
+
+/// A stream of pieces, for watches.
+pub type Pieces = Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>;
+
+/// The body of an answer.
+pub struct Body(Inner);
+
+enum Inner {
+    Whole(Option<Bytes>),
+    List(List),
+    Stream(Pieces),
+}
+
+/// A list whose items are stored bytes: nothing is copied before it is sent.
+struct List {
+    head: Option<Bytes>,
+    items: VecDeque<Arc<Entry>>,
+    tail: Option<Bytes>,
+    first: bool,
+    skip: usize,
+    remaining: u64,
+}
+
+/// How large the pieces of a list are.
+const PIECE: usize = 64 * 1024;
+
+impl Body {
+    /// Nothing.
+    pub fn empty() -> Body {
+        Body(Inner::Whole(None))
+    }
+
+    /// All of it at once.
+    pub fn whole(bytes: impl Into<Bytes>) -> Body {
+        let bytes = bytes.into();
+        Body(Inner::Whole((!bytes.is_empty()).then_some(bytes)))
+    }
+
+    /// `head`, the entries' values separated by commas, `tail`. Of every value the first `skip` bytes are replaced by `{`.
+    pub fn list(head: Bytes, items: Vec<Arc<Entry>>, tail: Bytes, skip: usize) -> Body {
+        let commas = items.len().saturating_sub(1);
+        let shorter = skip.saturating_sub(1) * items.len();
+        let remaining = head.len() + tail.len() + commas + items.iter().map(|e| e.value.len()).sum::<usize>() - shorter;
+        Body(Inner::List(List {
+            head: Some(head),
+            items: items.into(),
+            tail: Some(tail),
+            first: true,
+            skip,
+            remaining: remaining as u64,
+        }))
+    }
+
+    /// Pieces as they come.
+    pub fn stream(pieces: Pieces) -> Body {
+        Body(Inner::Stream(pieces))
+    }
+
+    /// How many bytes it has, where that is known.
+    pub fn len(&self) -> Option<u64> {
+        match &self.0 {
+            Inner::Whole(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Inner::List(list) => Some(list.remaining),
+            Inner::Stream(_) => None,
+        }
+    }
+
+    /// Whether it is known to be empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// All bytes of a body that has an end; streams give nothing.
+    pub fn into_bytes(self) -> Bytes {
+        match self.0 {
+            Inner::Whole(bytes) => bytes.unwrap_or_default(),
+            Inner::List(mut list) => {
+                let mut out = BytesMut::with_capacity(list.remaining as usize);
+                while let Some(piece) = list.next() {
+                    out.put(piece);
+                }
+                out.freeze()
+            }
+            Inner::Stream(_) => Bytes::new(),
+        }
+    }
+}
+
+impl List {
+    fn next(&mut self) -> Option<Bytes> {
+        if self.head.is_none() && self.items.is_empty() && self.tail.is_none() {
+            return None;
+        }
+        let mut out = BytesMut::with_capacity(PIECE.min(self.remaining as usize) + 1024);
+        if let Some(head) = self.head.take() {
+            out.put(head);
+        }
+        while out.len() < PIECE {
+            let Some(entry) = self.items.pop_front() else { break };
+            if !std::mem::take(&mut self.first) {
+                out.put_u8(b',');
+            }
+            if self.skip > 0 {
+                out.put_u8(b'{');
+            }
+            out.put_slice(entry.value.get(self.skip..).unwrap_or_default());
+        }
+        if self.items.is_empty() {
+            if let Some(tail) = self.tail.take() {
+                out.put(tail);
+            }
+        }
+        self.remaining = self.remaining.saturating_sub(out.len() as u64);
+        Some(out.freeze())
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let piece = match &mut self.0 {
+            Inner::Whole(bytes) => bytes.take(),
+            Inner::List(list) => list.next(),
+            Inner::Stream(pieces) => match pieces.as_mut().poll_next(cx) {
+                Poll::Ready(piece) => piece,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.len() {
+            Some(len) => SizeHint::with_exact(len),
+            None => SizeHint::default(),
+        }
+    }
+}

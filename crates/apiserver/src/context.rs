@@ -1,0 +1,277 @@
+//! One request on its way through the server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use machinery::field::{self, Path};
+use machinery::schema::{self};
+use machinery::status::Status;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::admission::{Attributes, Operation};
+use crate::media::{self, Accept, Encoding};
+use crate::request::{Query, RequestInfo};
+use crate::resource::{Decoded, Resource};
+use crate::server::Inner;
+use crate::user::User;
+
+/// One request about a resource.
+pub struct Context {
+    /// The server.
+    pub server: Arc<Inner>,
+    /// What is asked.
+    pub info: RequestInfo,
+    /// With which parameters.
+    pub query: Query,
+    /// With which headers.
+    pub headers: HeaderMap,
+    /// By whom.
+    pub user: Arc<User>,
+    /// About what.
+    pub resource: Arc<Resource>,
+    /// What the answer should look like.
+    pub accept: Accept,
+    /// What the client should be told besides.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+/// What to do with fields that the schema does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Say nothing.
+    Ignore,
+    /// Say so and go on.
+    Warn,
+    /// Refuse.
+    Strict,
+}
+
+/// How a write is to be done.
+#[derive(Clone, Debug)]
+pub struct WriteOptions {
+    /// Do everything but store it.
+    pub dry_run: bool,
+    /// What to do with unknown fields.
+    pub field_validation: FieldValidation,
+    /// Who owns the fields that are set.
+    pub manager: String,
+    /// Server-side apply: take fields from others.
+    pub force: bool,
+}
+
+impl Context {
+    /// A warning for the client; each is said once.
+    pub fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock();
+        if !warnings.contains(&text) && warnings.len() < 64 {
+            warnings.push(text);
+        }
+    }
+
+    /// 404 for the object in question.
+    pub fn not_found(&self) -> Status {
+        Status::not_found(&self.resource.group, &self.resource.plural, &self.info.name)
+    }
+
+    /// 409 for the object in question.
+    pub fn conflict(&self, why: impl std::fmt::Display) -> Status {
+        Status::conflict(&self.resource.group, &self.resource.plural, &self.info.name, why)
+    }
+
+    /// 422 for the object in question.
+    pub fn invalid(&self, name: &str, errors: &[field::Error]) -> Status {
+        Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
+    }
+
+    /// The options of a write.
+    pub fn write_options(&self, kind: &str) -> Result<WriteOptions, Status> {
+        let mut errors = Vec::new();
+        let mut dry_run = false;
+        for value in self.query.all("dryRun").filter(|value| !value.is_empty()) {
+            if value == "All" {
+                dry_run = true;
+            } else {
+                errors.push(field::Error::not_supported(&Path::root("dryRun"), value, &["All"]));
+            }
+        }
+        let manager = self.query.get("fieldManager").unwrap_or_default();
+        let path = Path::root("fieldManager");
+        if manager.len() > 128 {
+            errors.push(field::Error::too_long(&path, 128));
+        }
+        if let Some(bad) = manager.chars().find(|c| c.is_control()) {
+            errors.push(field::Error::invalid(
+                &path,
+                manager,
+                format!("should only contain printable characters, not {bad:?}"),
+            ));
+        }
+        let field_validation = match self.query.get("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Strict") => FieldValidation::Strict,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some(other) => {
+                let supported = ["Ignore", "Warn", "Strict"];
+                errors.push(field::Error::not_supported(&Path::root("fieldValidation"), other, &supported));
+                FieldValidation::Strict
+            }
+        };
+        if !errors.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", kind, "", &errors));
+        }
+        let manager = if manager.is_empty() { self.manager_of_agent() } else { manager.to_owned() };
+        Ok(WriteOptions { dry_run, field_validation, manager, force: self.query.flag("force") })
+    }
+
+    fn manager_of_agent(&self) -> String {
+        let agent = self.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let name: String =
+            agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
+        if name.is_empty() { "unknown".into() } else { name }
+    }
+
+    /// Reads the body as an object of the resource (or of `kind` for subresources that take another).
+    pub fn decode(&self, body: &Bytes, options: &WriteOptions) -> Result<Value, Status> {
+        let (value, duplicates) = self.parse(body, Some(self.resource.schema()))?;
+        let decoded = self.resource.decode(value)?;
+        self.strict(duplicates, decoded, options)
+    }
+
+    /// Reads the body as another built-in kind, such as `Scale` on a Deployment. Any version of the kind's group is named
+    /// by the caller.
+    pub fn decode_as(
+        &self,
+        body: &Bytes,
+        (group, version, kind): (&str, &str, &str),
+        options: &WriteOptions,
+    ) -> Result<Value, Status> {
+        let schema = kinds::schema_of(group, version, kind)
+            .ok_or_else(|| Status::internal(format!("no schema for {kind} in {group}/{version}")))?;
+        let (mut value, duplicates) = self.parse(body, Some(schema))?;
+        let Some(fields) = value.as_object_mut() else {
+            return Err(Status::bad_request(format!("the body must be a {kind} object")));
+        };
+        let said = fields.get("kind").and_then(Value::as_str).unwrap_or(kind).to_owned();
+        if said != kind {
+            return Err(Status::bad_request(format!("the body is a {said}, but the path takes a {kind}")));
+        }
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        fields.insert("kind".into(), kind.into());
+        fields.insert("apiVersion".into(), api_version.into());
+        let decoded = crate::resource::decode_builtin(schema, kind, version, value)?;
+        self.strict(duplicates, decoded, options)
+    }
+
+    fn strict(&self, duplicates: Vec<String>, decoded: Decoded, options: &WriteOptions) -> Result<Value, Status> {
+        let problems: Vec<String> = duplicates.into_iter().chain(decoded.strict).collect();
+        if !problems.is_empty() {
+            match options.field_validation {
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => problems.into_iter().for_each(|problem| self.warn(problem)),
+                FieldValidation::Strict => {
+                    let (kind, version) = (&self.resource.kind, &self.resource.version);
+                    let list = problems.join(", ");
+                    return Err(Status::bad_request(if self.resource.is_custom() {
+                        format!("strict decoding error: {list}")
+                    } else {
+                        format!(
+                            "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
+                        )
+                    }));
+                }
+            }
+        }
+        Ok(decoded.object)
+    }
+
+    /// Parses a body by its content type; gives what strict validation objects to so far.
+    pub fn parse(&self, body: &Bytes, schema: Option<schema::Schema<'_>>) -> Result<(Value, Vec<String>), Status> {
+        match media::body_encoding(&self.headers)? {
+            Encoding::Json => parse_json(body),
+            Encoding::Yaml => parse_yaml(body),
+            Encoding::Protobuf => {
+                let schema = schema.ok_or_else(|| Status::unsupported_media_type("protobuf is not understood here"))?;
+                if self.resource.is_custom() {
+                    return Err(Status::unsupported_media_type(
+                        "the body of the request was in an unknown format - accepted media types include: \
+                         application/json, application/yaml",
+                    ));
+                }
+                let value = schema::protobuf::from_protobuf(body, schema)
+                    .map_err(|error| Status::bad_request(format!("the body cannot be read as protobuf: {error}")))?;
+                Ok((value, Vec::new()))
+            }
+        }
+    }
+
+    /// Runs admission in both its phases' first half: everyone may change the object.
+    pub async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        for admission in &self.server.admission {
+            admission.mutate(attributes).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs admission's second half: everyone judges the result.
+    pub async fn judge(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        for admission in &self.server.admission {
+            admission.validate(attributes).await?;
+        }
+        for warning in attributes.warnings.drain(..) {
+            self.warn(warning);
+        }
+        Ok(())
+    }
+
+    /// The attributes of a write for admission.
+    pub fn attributes<'a>(
+        &'a self,
+        operation: Operation,
+        name: &'a str,
+        object: Value,
+        old: &'a Value,
+        dry_run: bool,
+    ) -> Attributes<'a> {
+        Attributes {
+            operation,
+            resource: &self.resource,
+            subresource: &self.info.subresource,
+            namespace: if self.resource.namespaced { &self.info.namespace } else { "" },
+            name,
+            user: &self.user,
+            dry_run,
+            object,
+            old,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// JSON, with duplicate fields reported.
+pub fn parse_json(body: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    if body.is_empty() {
+        return Err(Status::bad_request("the body is empty: send an object"));
+    }
+    match machinery::json::parse(body) {
+        Ok(parsed) => {
+            let duplicates = parsed.strict_errors().collect();
+            Ok((parsed.value, duplicates))
+        }
+        Err(error) => {
+            Err(Status::bad_request(format!("the object provided is unrecognized (must be of type JSON): {error}")))
+        }
+    }
+}
+
+/// YAML, read as JSON.
+pub fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the YAML body is not UTF-8"))?;
+    let value: Value = serde_saphyr::from_str(text)
+        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))?;
+    // One more pass gives the same depth limit and number rules as JSON.
+    let json = serde_json::to_vec(&value).map_err(Status::internal)?;
+    parse_json(&json)
+}

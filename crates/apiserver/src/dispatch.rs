@@ -1,0 +1,100 @@
+//! From a request about a resource to the verb that answers it.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use machinery::status::Status;
+
+use crate::body::Body;
+use crate::context::Context;
+use crate::media::{Encoding, Form};
+use crate::render::Renderer;
+use crate::request::ListOptions;
+use crate::table::Include;
+use crate::write::Done;
+
+/// Answers a request.
+pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let (resource, info) = (&cx.resource, &cx.info);
+    if resource.namespaced {
+        let collection = info.name.is_empty() || matches!(&*info.verb, "list" | "watch");
+        if info.namespace.is_empty() && !(collection && matches!(&*info.verb, "list" | "watch")) {
+            return Err(Status::no_such_path());
+        }
+    } else if !info.namespace.is_empty() && &*resource.plural != "namespaces" {
+        return Err(Status::no_such_path());
+    }
+    if !info.subresource.is_empty() {
+        return crate::verbs::subresources::run(cx, body).await;
+    }
+    if !resource.has_verb(&info.verb) {
+        return Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb));
+    }
+    match &*info.verb {
+        "get" => finish(cx, cx.get()?),
+        "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body),
+        "create" => {
+            if !info.name.is_empty() {
+                return Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb));
+            }
+            finish(cx, cx.create(body).await?)
+        }
+        "update" => finish(cx, cx.update(body).await?),
+        "patch" => finish(cx, cx.patch(body).await?),
+        "delete" => finish(cx, cx.delete(body).await?),
+        "list" => {
+            let page = cx.page(&ListOptions::from_query(&cx.query)?)?;
+            Ok(answer(200, renderer(cx)?.list(page), content_type(cx)))
+        }
+        "watch" => {
+            let pieces = cx.watch(&ListOptions::from_query(&cx.query)?)?;
+            Ok(answer(200, Body::stream(pieces), watch_type(cx)))
+        }
+        "deletecollection" => {
+            let page = cx.delete_collection(body, &ListOptions::from_query(&cx.query)?).await?;
+            Ok(answer(200, renderer(cx)?.list(page), content_type(cx)))
+        }
+        _ => Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb)),
+    }
+}
+
+/// Shows what a verb gave.
+pub fn finish(cx: &Context, done: Done) -> Result<Response<Body>, Status> {
+    Ok(match done {
+        Done::Entry(code, entry) => answer(code, renderer(cx)?.one(&entry), content_type(cx)),
+        Done::Object(code, object) => answer(code, renderer(cx)?.value(&object), content_type(cx)),
+        Done::Status(status) => cx.server.plain_status(&status, cx.accept),
+    })
+}
+
+fn renderer(cx: &Context) -> Result<Renderer, Status> {
+    let include = Include::parse(cx.query.get("includeObject"))
+        .ok_or_else(|| Status::bad_request("invalid includeObject value: use None, Metadata or Object"))?;
+    Ok(Renderer::new(&cx.resource, cx.accept, cx.server.clone()).include(include))
+}
+
+/// An answer with a body.
+pub fn answer(code: u16, body: Body, content_type: &'static str) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// The content type of an object or list.
+pub fn content_type(cx: &Context) -> &'static str {
+    match (cx.accept.encoding, cx.accept.form) {
+        // Tables, metadata and custom resources have no protobuf form here; they are said to be what they are.
+        (Encoding::Protobuf, form) if form != Form::Object || cx.resource.is_custom() => Encoding::Json.content_type(),
+        (encoding, _) => encoding.content_type(),
+    }
+}
+
+fn watch_type(cx: &Context) -> &'static str {
+    match (cx.accept.encoding, cx.accept.form) {
+        (Encoding::Protobuf, Form::Object) if !cx.resource.is_custom() => {
+            "application/vnd.kubernetes.protobuf;stream=watch"
+        }
+        (Encoding::Yaml, _) => "application/yaml;stream=watch",
+        _ => "application/json",
+    }
+}

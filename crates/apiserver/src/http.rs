@@ -1,0 +1,173 @@
+//! The server on a socket: TLS, HTTP/1.1 and HTTP/2, slow clients ended, everything stopped in time.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::auth::authn;
+use crate::server::{Server, StartError};
+use crate::user::User;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The user that the client certificate names.
+    pub user: Option<Arc<User>>,
+    /// Where from.
+    pub address: SocketAddr,
+}
+
+/// How long a client may take for the TLS handshake and for the headers of a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections beyond this many wait to be accepted.
+const CONNECTIONS: usize = 20_000;
+
+/// A server that listens.
+pub struct Listening {
+    /// Where.
+    pub address: SocketAddr,
+    stop: tokio::sync::oneshot::Sender<()>,
+    done: tokio::task::JoinHandle<()>,
+}
+
+impl Listening {
+    /// Stops accepting, ends watches, lets running requests finish (for at most two seconds).
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.done.await;
+    }
+}
+
+impl Server {
+    /// Listens on an address with TLS; port 0 picks a free one.
+    pub async fn listen(&self, address: SocketAddr) -> Result<Listening, StartError> {
+        let failed = |error| StartError::Listen(address.to_string(), error);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let acceptor = TlsAcceptor::from(Arc::new(self.tls(address.ip())?));
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let server = self.clone();
+        let done = tokio::spawn(async move { server.accept(listener, acceptor, stopped).await });
+        Ok(Listening { address, stop, done })
+    }
+
+    fn tls(&self, ip: IpAddr) -> Result<rustls::ServerConfig, StartError> {
+        let bad = |error: &dyn std::fmt::Display| StartError::Tls(error.to_string());
+        let mut addresses: Vec<IpAddr> =
+            vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into(), [10, 96, 0, 1].into()];
+        if !ip.is_unspecified() && !addresses.contains(&ip) {
+            addresses.push(ip);
+        }
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        let pair = self.pki().server(&addresses, &names)?;
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|e| bad(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|e| bad(&e))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.pki().ca().as_bytes()) {
+            roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        // A certificate is welcome, not required: tokens come without one.
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| bad(&e))?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| bad(&e))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|e| bad(&e))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.send_half_rtt_data = true;
+        Ok(config)
+    }
+
+    async fn accept(
+        self,
+        listener: TcpListener,
+        acceptor: TlsAcceptor,
+        mut stopped: tokio::sync::oneshot::Receiver<()>,
+    ) {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(256 * 1024);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(10_000)
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20)
+            .max_header_list_size(256 * 1024);
+        let builder = Arc::new(builder);
+        let graceful = GracefulShutdown::new();
+        let room = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(permit) = room.clone().acquire_owned().await else { return };
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = &mut stopped => break,
+            };
+            let (socket, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, mostly: others will close theirs.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let _ = socket.set_nodelay(true);
+            let (acceptor, builder, server, watcher) =
+                (acceptor.clone(), builder.clone(), self.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                let _permit = permit;
+                let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return tracing::debug!(%error, %address, "the TLS handshake failed"),
+                    Err(_) => return tracing::debug!(%address, "the TLS handshake took too long"),
+                };
+                let user = stream
+                    .get_ref()
+                    .1
+                    .peer_certificates()
+                    .and_then(|chain| chain.first())
+                    .and_then(|certificate| authn::user_of_certificate(certificate));
+                let peer = Peer { user, address };
+                let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+                    request.extensions_mut().insert(peer.clone());
+                    let server = server.clone();
+                    async move { Ok::<_, std::convert::Infallible>(server.handle(request).await) }
+                });
+                let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+                if let Err(error) = watcher.watch(connection).await {
+                    tracing::debug!(%error, %address, "a connection ended");
+                }
+            });
+        }
+        drop(listener);
+        self.stop();
+        if tokio::time::timeout(Duration::from_secs(2), graceful.shutdown()).await.is_err() {
+            tracing::debug!("some connections were still open at the end");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Media types: what a client sends and what it wants back.
+
+use http::HeaderMap;
+use machinery::status::Status;
+
+/// How bytes encode an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kubernetes' protobuf envelope.
+    Protobuf,
+}
+
+impl Encoding {
+    /// The content type of whole answers.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+
+/// What the answer should look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The object itself.
+    Object,
+    /// A `Table` for people (`;as=Table`).
+    Table,
+    /// Metadata only (`;as=PartialObjectMetadata`).
+    Metadata,
+    /// Metadata of a list (`;as=PartialObjectMetadataList`).
+    MetadataList,
+    /// Aggregated discovery (`;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`).
+    Discovery,
+}
+
+/// An agreed answer: how it is encoded and what it looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accept {
+    /// How.
+    pub encoding: Encoding,
+    /// What.
+    pub form: Form,
+    /// Indented for people (`?pretty=1`).
+    pub pretty: bool,
+}
+
+struct Clause<'a> {
+    media: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+fn clauses(header: &str) -> Vec<Clause<'_>> {
+    let mut out: Vec<Clause<'_>> = Vec::new();
+    for part in header.split(',').take(64) {
+        let mut pieces = part.split(';').map(str::trim);
+        let Some(media) = pieces.next().filter(|m| !m.is_empty()) else { continue };
+        let mut quality = 1.0;
+        let mut params = Vec::new();
+        for piece in pieces {
+            let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
+            if key == "q" {
+                quality = value.parse().unwrap_or(1.0);
+            } else {
+                params.push((key, value));
+            }
+        }
+        out.push(Clause { media, params, quality });
+    }
+    // Stable: of equal quality the first named wins.
+    out.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    out
+}
+
+/// Which of the server's forms fits the `Accept` header. `lists` says whether list forms and tables make sense here.
+pub fn negotiate(headers: &HeaderMap, pretty: bool) -> Result<Accept, Status> {
+    let mut header = String::new();
+    for value in headers.get_all(http::header::ACCEPT) {
+        if let Ok(text) = value.to_str() {
+            if !header.is_empty() {
+                header.push(',');
+            }
+            header.push_str(text);
+        }
+    }
+    if header.is_empty() {
+        return Ok(Accept { encoding: Encoding::Json, form: Form::Object, pretty });
+    }
+    for clause in clauses(&header) {
+        let encoding = match clause.media {
+            "application/json" | "*/*" | "application/*" => Encoding::Json,
+            "application/yaml" => Encoding::Yaml,
+            "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
+            _ => continue,
+        };
+        let param = |name: &str| clause.params.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        let form = match (param("as"), param("g"), param("v")) {
+            (None, ..) => Form::Object,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Table,
+            (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Metadata,
+            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::MetadataList,
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Form::Discovery,
+            _ => continue,
+        };
+        return Ok(Accept { encoding, form, pretty });
+    }
+    Err(Status::not_acceptable(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]))
+}
+
+/// The media type of a request's body, without parameters; JSON if none is said.
+pub fn content_type(headers: &HeaderMap) -> &str {
+    let header = headers.get(http::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+    let media = header.split(';').next().unwrap_or("").trim();
+    if media.is_empty() { "application/json" } else { media }
+}
+
+/// How a whole object in a body is encoded.
+pub fn body_encoding(headers: &HeaderMap) -> Result<Encoding, Status> {
+    match content_type(headers) {
+        "application/json" | "*/*" => Ok(Encoding::Json),
+        "application/yaml" => Ok(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
+        other => Err(Status::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml, application/vnd.kubernetes.protobuf (got {other:?})"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(header: &str, expected: Option<(Encoding, Form)>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::ACCEPT, header.parse().unwrap());
+        let got = negotiate(&headers, false).ok().map(|accept| (accept.encoding, accept.form));
+        assert_eq!(got, expected, "{header}");
+    }
+
+    #[test]
+    fn the_first_clause_that_fits_wins() {
+        check("application/json", Some((Encoding::Json, Form::Object)));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+            Some((Encoding::Json, Form::Table)),
+        );
+        check("application/json;as=Nonsense;g=x;v=v1,application/yaml", Some((Encoding::Yaml, Form::Object)));
+        check("text/html;q=0.9,application/json;q=0.1,application/yaml;q=0.5", Some((Encoding::Yaml, Form::Object)));
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Encoding::Protobuf, Form::Object)));
+        check("text/html", None);
+        check("text/html, */*", Some((Encoding::Json, Form::Object)));
+    }
+}

@@ -1,0 +1,166 @@
+//! Certificates: a CA that persists, what it signs for the server and the administrator, the kubeconfig that carries them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+use crate::auth::tokens::Tokens;
+
+/// Why the certificates could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// The file system refused.
+    #[error("cannot {0} {1}: {2}")]
+    Io(&'static str, PathBuf, io::Error),
+    /// A file there is not what it should be.
+    #[error(
+        "{0} cannot be used: {1}; remove the directory it is in to have new ones made (clients then need the new kubeconfig)"
+    )]
+    Bad(PathBuf, String),
+    /// Signing failed.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// No randomness, or no key.
+    #[error("cannot make a signing key")]
+    Key,
+}
+
+/// A certificate and its key, in PEM.
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+/// The CA and the service accounts' key of one server.
+pub struct Pki {
+    ca: String,
+    issuer: Issuer<'static, KeyPair>,
+    /// Signs service-account tokens (PKCS#8).
+    pub service_account_key: Vec<u8>,
+}
+
+impl Pki {
+    /// Reads them from a directory, making what is missing.
+    pub fn open(dir: &Path) -> Result<Pki, PkiError> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|error| PkiError::Io("make directory", dir.into(), error))?;
+        let (ca_path, key_path, sa_path) = (dir.join("ca.crt"), dir.join("ca.key"), dir.join("service-accounts.key"));
+        if !ca_path.exists() || !key_path.exists() {
+            let pair = make_ca()?;
+            write_secret(&key_path, pair.key.as_bytes())?;
+            write_secret(&ca_path, pair.certificate.as_bytes())?;
+        }
+        let read = |path: &Path| fs::read_to_string(path).map_err(|error| PkiError::Io("read", path.into(), error));
+        let ca = read(&ca_path)?;
+        let key = KeyPair::from_pem(&read(&key_path)?).map_err(|e| PkiError::Bad(key_path.clone(), e.to_string()))?;
+        let issuer = Issuer::from_ca_cert_pem(&ca, key).map_err(|e| PkiError::Bad(ca_path.clone(), e.to_string()))?;
+        if !sa_path.exists() {
+            write_secret(&sa_path, &Tokens::generate().map_err(|_| PkiError::Key)?)?;
+        }
+        let service_account_key = fs::read(&sa_path).map_err(|error| PkiError::Io("read", sa_path, error))?;
+        Ok(Pki { ca, issuer, service_account_key })
+    }
+
+    /// Made for this process only.
+    pub fn ephemeral() -> Result<Pki, PkiError> {
+        let pair = make_ca()?;
+        let key = KeyPair::from_pem(&pair.key)?;
+        let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key)?;
+        let service_account_key = Tokens::generate().map_err(|_| PkiError::Key)?;
+        Ok(Pki { ca: pair.certificate, issuer, service_account_key })
+    }
+
+    /// The CA's certificate, in PEM.
+    pub fn ca(&self) -> &str {
+        &self.ca
+    }
+
+    /// A certificate for the server. It is made anew at every start: clients trust the CA.
+    pub fn server(&self, addresses: &[IpAddr], names: &[&str]) -> Result<Pair, PkiError> {
+        let mut params = params("kube-apiserver", None, Duration::days(365));
+        for address in addresses {
+            params.subject_alt_names.push(SanType::IpAddress(*address));
+        }
+        for name in names {
+            params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// A certificate for a user of a group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Pair, PkiError> {
+        let mut params = params(user, group, Duration::days(365));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Pair, PkiError> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// A kubeconfig for a user of a group.
+    pub fn kubeconfig(&self, server: &str, user: &str, group: Option<&str>) -> Result<String, PkiError> {
+        let pair = self.client(user, group)?;
+        let encode = |text: &str| STANDARD.encode(text);
+        Ok(format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: conductor\nclusters:\n- name: conductor\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\ncontexts:\n- name: conductor\n  context:\n    cluster: conductor\n    user: {user}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n",
+            encode(&self.ca),
+            encode(&pair.certificate),
+            encode(&pair.key)
+        ))
+    }
+}
+
+fn params(name: &str, group: Option<&str>, lifetime: Duration) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    if let Some(group) = group {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - Duration::hours(1);
+    params.not_after = now + lifetime;
+    params
+}
+
+fn make_ca() -> Result<Pair, PkiError> {
+    let mut params = params("conductor-ca", None, Duration::days(3650));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+pub fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
+    let temporary = path.with_extension("tmp");
+    let write = || -> io::Result<()> {
+        let _ = fs::remove_file(&temporary);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|error| PkiError::Io("write", path.into(), error))
+}

@@ -1,0 +1,340 @@
+//! Objects as clients want to see them: whole, as table rows, as metadata; in JSON, YAML or protobuf.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use machinery::schema::protobuf::{to_protobuf, watch_frame};
+use machinery::status::Status;
+use serde_json::{Value, json};
+use store::Entry;
+
+use crate::body::Body;
+use crate::media::{Accept, Encoding, Form};
+use crate::plan::parse_stored;
+use crate::resource::{Nature, Resource};
+use crate::server::Inner;
+use crate::table;
+use crate::verbs::list::Page;
+
+/// Shows the objects of one resource in one agreed form.
+pub struct Renderer {
+    resource: Arc<Resource>,
+    accept: Accept,
+    server: Arc<Inner>,
+    /// How tables show the object itself.
+    include: table::Include,
+    /// A watch sends the columns once.
+    columns_sent: bool,
+}
+
+impl Renderer {
+    /// For one request.
+    pub fn new(resource: &Arc<Resource>, accept: Accept, server: Arc<Inner>) -> Renderer {
+        Renderer { resource: resource.clone(), accept, server, include: table::Include::Metadata, columns_sent: false }
+    }
+
+    /// With the table option `includeObject`.
+    #[must_use]
+    pub fn include(mut self, include: table::Include) -> Renderer {
+        self.include = include;
+        self
+    }
+
+    fn plain(&self) -> bool {
+        self.accept.form == Form::Object && self.accept.encoding == Encoding::Json && !self.accept.pretty
+    }
+
+    /// The stored bytes as this version of the resource shows them.
+    fn shown<'a>(&self, entry: &'a Entry) -> Cow<'a, [u8]> {
+        match &self.resource.nature {
+            Nature::Custom(custom) if custom.changes_on_read() => match parse_stored(entry) {
+                Ok(object) => {
+                    let stored = self.resource.encode(&custom.read(object));
+                    let mut bytes = stored.bytes;
+                    if let Some(at) = stored.revision_at {
+                        bytes.splice(at..at, entry.revision.to_string().into_bytes());
+                    }
+                    Cow::Owned(bytes)
+                }
+                Err(_) => Cow::Borrowed(&entry.value),
+            },
+            _ => Cow::Borrowed(&entry.value),
+        }
+    }
+
+    fn object(&self, entry: &Entry) -> Value {
+        serde_json::from_slice(&self.shown(entry)).unwrap_or(Value::Null)
+    }
+
+    /// One object, as the body of an answer.
+    pub fn one(&self, entry: &Entry) -> Body {
+        if self.plain() {
+            return Body::whole(match self.shown(entry) {
+                Cow::Borrowed(_) => entry.value.clone(),
+                Cow::Owned(bytes) => Bytes::from(bytes),
+            });
+        }
+        self.value(&self.object(entry))
+    }
+
+    /// One object that is not stored as such.
+    pub fn value(&self, object: &Value) -> Body {
+        match self.accept.form {
+            Form::Table => self.encode(&table::table(
+                &self.resource,
+                std::slice::from_ref(object),
+                None,
+                self.include,
+                self.server.now_seconds(),
+                true,
+            )),
+            Form::Metadata | Form::MetadataList => self.encode(&partial(object)),
+            Form::Object | Form::Discovery => self.encode_object(object),
+        }
+    }
+
+    fn encode_object(&self, object: &Value) -> Body {
+        match self.accept.encoding {
+            Encoding::Json if !self.accept.pretty => {
+                let stored = self.resource.encode(object);
+                let mut bytes = stored.bytes;
+                if let Some(at) = stored.revision_at {
+                    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or("");
+                    bytes.splice(at..at, version.bytes());
+                }
+                Body::whole(bytes)
+            }
+            Encoding::Protobuf if !self.resource.is_custom() => {
+                Body::whole(to_protobuf(object, self.resource.schema()))
+            }
+            _ => self.encode(object),
+        }
+    }
+
+    fn encode(&self, value: &Value) -> Body {
+        Body::whole(encode(value, self.accept))
+    }
+
+    /// A list, or a page of one.
+    pub fn list(&self, page: Page) -> Body {
+        let mut meta = serde_json::Map::new();
+        meta.insert("resourceVersion".into(), page.revision.to_string().into());
+        if !page.continue_token.is_empty() {
+            meta.insert("continue".into(), page.continue_token.clone().into());
+        }
+        if let Some(remaining) = page.remaining {
+            meta.insert("remainingItemCount".into(), remaining.into());
+        }
+        let meta = Value::Object(meta);
+        let reads = matches!(&self.resource.nature, Nature::Custom(custom) if custom.changes_on_read());
+        if self.plain() && !reads {
+            let head = if self.resource.is_custom() {
+                format!("{{\"apiVersion\":{:?},\"items\":[", self.resource.api_version())
+            } else {
+                format!(
+                    "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{meta},\"items\":[",
+                    self.resource.list_kind,
+                    self.resource.api_version()
+                )
+            };
+            let tail = if self.resource.is_custom() {
+                format!("],\"kind\":{:?},\"metadata\":{meta}}}", self.resource.list_kind)
+            } else {
+                "]}".to_owned()
+            };
+            // Items of built-in lists do not repeat their kind: it stands in front of every stored object.
+            let skip = if self.resource.is_custom() { 0 } else { self.kind_prefix() };
+            return Body::list(head.into(), page.entries, tail.into(), skip);
+        }
+        let mut items: Vec<Value> = page.entries.iter().map(|entry| self.object(entry)).collect();
+        if self.accept.form == Form::Table {
+            return self.encode(&table::table(
+                &self.resource,
+                &items,
+                Some(meta),
+                self.include,
+                self.server.now_seconds(),
+                true,
+            ));
+        }
+        let (mut kind, mut api_version) = (self.resource.list_kind.to_string(), self.resource.api_version());
+        if matches!(self.accept.form, Form::Metadata | Form::MetadataList) {
+            items = items.iter().map(partial).collect();
+            (kind, api_version) = ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into());
+        } else if self.accept.encoding == Encoding::Protobuf && !self.resource.is_custom() {
+            let list = json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items});
+            return match protobuf(&list) {
+                Some(bytes) => Body::whole(bytes),
+                None => self.encode(&list),
+            };
+        } else if !self.resource.is_custom() {
+            for item in items.iter_mut().filter_map(Value::as_object_mut) {
+                item.remove("kind");
+                item.remove("apiVersion");
+            }
+        }
+        self.encode(&json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items}))
+    }
+
+    /// How many bytes of a stored object say its kind: `{"kind":"ConfigMap","apiVersion":"v1",`.
+    fn kind_prefix(&self) -> usize {
+        format!("{{\"kind\":{:?},\"apiVersion\":{:?},", self.resource.kind, self.resource.api_version()).len()
+    }
+
+    /// A watch event about a stored object.
+    pub fn event(&mut self, out: &mut BytesMut, kind: &str, entry: &Entry) {
+        if self.plain() {
+            let shown = self.shown(entry);
+            out.reserve(shown.len() + 40);
+            out.put_slice(b"{\"type\":\"");
+            out.put_slice(kind.as_bytes());
+            out.put_slice(b"\",\"object\":");
+            out.put_slice(&shown);
+            out.put_slice(b"}\n");
+            return;
+        }
+        let object = self.object(entry);
+        self.event_of(out, kind, &object);
+    }
+
+    /// The event of an object that left the selection: old content, new revision.
+    pub fn left(&mut self, out: &mut BytesMut, previous: &Entry, revision: u64) {
+        let mut object = self.object(previous);
+        crate::write::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
+        self.event_of(out, "DELETED", &object);
+    }
+
+    /// A bookmark.
+    pub fn bookmark(&mut self, out: &mut BytesMut, revision: u64, initial_end: bool) {
+        let mut meta = json!({"resourceVersion": revision.to_string()});
+        if initial_end {
+            meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = json!({"kind": *self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": meta});
+        self.event_of(out, "BOOKMARK", &object);
+    }
+
+    /// The event that ends a watch with an error.
+    pub fn error(&mut self, out: &mut BytesMut, status: &Status) {
+        let status = status.to_json();
+        self.frame(
+            out,
+            "ERROR",
+            status.to_string().into_bytes(),
+            |object| protobuf(object).unwrap_or_default(),
+            &status,
+        );
+    }
+
+    fn event_of(&mut self, out: &mut BytesMut, kind: &str, object: &Value) {
+        match self.accept.form {
+            Form::Table => {
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let table = table::table(
+                    &self.resource,
+                    std::slice::from_ref(object),
+                    Some(json!({"resourceVersion": object["metadata"]["resourceVersion"]})),
+                    self.include,
+                    self.server.now_seconds(),
+                    columns,
+                );
+                self.frame(out, kind, table.to_string().into_bytes(), |_| Vec::new(), &table);
+            }
+            Form::Metadata | Form::MetadataList => {
+                let object = partial(object);
+                self.frame(out, kind, object.to_string().into_bytes(), |_| Vec::new(), &object);
+            }
+            Form::Object | Form::Discovery => {
+                let body = Renderer {
+                    accept: Accept { encoding: Encoding::Json, form: Form::Object, pretty: false },
+                    ..self.copy()
+                };
+                let json = body.encode_object(object).into_bytes().to_vec();
+                let schema = self.resource.clone();
+                self.frame(out, kind, json, |object| to_protobuf(object, schema.schema()), object);
+            }
+        }
+    }
+
+    fn copy(&self) -> Renderer {
+        Renderer {
+            resource: self.resource.clone(),
+            accept: self.accept,
+            server: self.server.clone(),
+            include: self.include,
+            columns_sent: self.columns_sent,
+        }
+    }
+
+    fn frame(
+        &self,
+        out: &mut BytesMut,
+        kind: &str,
+        json: Vec<u8>,
+        protobuf: impl Fn(&Value) -> Vec<u8>,
+        object: &Value,
+    ) {
+        match self.accept.encoding {
+            Encoding::Protobuf if !self.resource.is_custom() => {
+                let mut frame = Vec::new();
+                watch_frame(kind, &protobuf(object), &mut frame);
+                out.put_slice(&frame);
+            }
+            Encoding::Yaml => {
+                let event = json!({"type": kind, "object": object});
+                out.put_slice(b"---\n");
+                out.put_slice(&encode(&event, Accept { encoding: Encoding::Yaml, form: Form::Object, pretty: false }));
+            }
+            _ => {
+                out.put_slice(b"{\"type\":\"");
+                out.put_slice(kind.as_bytes());
+                out.put_slice(b"\",\"object\":");
+                out.put_slice(&json);
+                out.put_slice(b"}\n");
+            }
+        }
+    }
+}
+
+/// Any value in the agreed encoding (protobuf clients get JSON: what has no protobuf form has no other).
+pub fn encode(value: &Value, accept: Accept) -> Vec<u8> {
+    match accept.encoding {
+        Encoding::Yaml => serde_saphyr::to_string(value).unwrap_or_default().into_bytes(),
+        _ if accept.pretty => {
+            let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+            text.push(b'\n');
+            text
+        }
+        _ => serde_json::to_vec(value).unwrap_or_default(),
+    }
+}
+
+/// A built-in kind in its protobuf form, found by its own apiVersion and kind; `None` if it has none.
+pub fn protobuf(value: &Value) -> Option<Vec<u8>> {
+    let (api_version, kind) = (value["apiVersion"].as_str()?, value["kind"].as_str()?);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Some(to_protobuf(value, kinds::schema_of(group, version, kind)?))
+}
+
+/// Like [`encode`], with the fields of built-in kinds in their own order, kind and apiVersion first.
+pub fn encode_ordered(value: &Value, accept: Accept) -> Vec<u8> {
+    if accept.encoding == Encoding::Yaml || accept.pretty {
+        return encode(value, accept);
+    }
+    let schema = value["kind"].as_str().and_then(|kind| {
+        let api_version = value["apiVersion"].as_str().unwrap_or("v1");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        kinds::schema_of(group, version, kind)
+    });
+    let mut out = Vec::new();
+    match schema {
+        Some(schema) => machinery::schema::encode(value, schema, &mut out),
+        None => out = encode(value, accept),
+    }
+    out
+}
+
+fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}

@@ -1,0 +1,281 @@
+//! A resource as the server serves it: built in or custom, the same to every verb.
+
+use std::sync::Arc;
+
+use machinery::field;
+use machinery::schema::{self, Schema};
+use machinery::status::Status;
+use serde_json::Value;
+
+use crate::custom::Custom;
+
+/// A part of an object with verbs of its own.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// `status`, `scale`, …
+    pub name: Box<str>,
+    /// The group, version and kind of what it takes and gives, where that differs from the resource's own.
+    pub group: Box<str>,
+    /// See `group`.
+    pub version: Box<str>,
+    /// See `group`.
+    pub kind: Box<str>,
+    /// What can be done with it.
+    pub verbs: Vec<Box<str>>,
+}
+
+/// One resource of one group and version.
+#[derive(Debug)]
+pub struct Resource {
+    /// The API group; empty for core.
+    pub group: Box<str>,
+    /// The API version.
+    pub version: Box<str>,
+    /// The kind of its objects.
+    pub kind: Box<str>,
+    /// The kind of its lists.
+    pub list_kind: Box<str>,
+    /// Its name in paths.
+    pub plural: Box<str>,
+    /// Its name for one.
+    pub singular: Box<str>,
+    /// Abbreviations.
+    pub short_names: Vec<Box<str>>,
+    /// Groups of resources it belongs to: `all`, …
+    pub categories: Vec<Box<str>>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// What can be done with it.
+    pub verbs: Vec<Box<str>>,
+    /// Its parts.
+    pub subresources: Vec<Subresource>,
+    /// The store's table. Versions of one resource share it.
+    pub table: Arc<str>,
+    /// Where its rules come from.
+    pub nature: Nature,
+}
+
+/// Where the rules of a resource come from.
+#[derive(Debug)]
+pub enum Nature {
+    /// The generated table and the rules beside it.
+    BuiltIn(schema::Id),
+    /// A CustomResourceDefinition.
+    Custom(Arc<Custom>),
+}
+
+/// An object as it was sent, understood.
+pub struct Decoded {
+    /// The object, with known fields only.
+    pub object: Value,
+    /// What strict validation objects to: `unknown field "spec.x"`, `duplicate field "data.y"`.
+    pub strict: Vec<String>,
+}
+
+impl Resource {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The schema of its objects.
+    pub fn schema(&self) -> Schema<'_> {
+        match &self.nature {
+            Nature::BuiltIn(id) => kinds::types().schema(*id),
+            Nature::Custom(custom) => custom.schema(),
+        }
+    }
+
+    /// Whether a verb is offered.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|own| **own == *verb)
+    }
+
+    /// A part of it.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| &*sub.name == name)
+    }
+
+    /// The store's key of an object.
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+
+    /// The store's key prefix of a namespace; everything if it is empty.
+    pub fn prefix(&self, namespace: &str) -> String {
+        if self.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
+    }
+
+    /// Whether it is made by a CustomResourceDefinition.
+    pub fn is_custom(&self) -> bool {
+        matches!(self.nature, Nature::Custom(_))
+    }
+
+    /// Group and kind, by which rules are found.
+    pub fn gk(&self) -> (&str, &str) {
+        (&self.group, &self.kind)
+    }
+
+    /// Checks apiVersion and kind, reads the fields, drops and reports unknown ones.
+    pub fn decode(&self, object: Value) -> Result<Decoded, Status> {
+        let fields = object.as_object().ok_or_else(|| {
+            Status::bad_request(format!(
+                "couldn't get version/kind; json parse error: expected an object of kind {}",
+                self.kind
+            ))
+        })?;
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let own = self.api_version();
+        if kind.is_empty() && self.is_custom() {
+            return Err(Status::bad_request(format!(
+                "Object 'Kind' is missing: set kind: {} and apiVersion: {own}",
+                self.kind
+            )));
+        }
+        if (!api_version.is_empty() && api_version != own) || (!kind.is_empty() && *kind != *self.kind) {
+            return Err(Status::bad_request(format!(
+                "{kind} in version {api_version:?} cannot be handled as a {}: the path takes {own} {}",
+                self.kind, self.kind
+            )));
+        }
+        match &self.nature {
+            Nature::BuiltIn(id) => {
+                let mut object = object;
+                if let Some(fields) = object.as_object_mut() {
+                    fields.insert("apiVersion".into(), own.into());
+                    fields.insert("kind".into(), (*self.kind).into());
+                }
+                decode_builtin(kinds::types().schema(*id), &self.kind, &self.version, object)
+            }
+            Nature::Custom(custom) => custom.decode(object),
+        }
+    }
+
+    /// Fills in defaults.
+    pub fn default(&self, object: &mut Value) {
+        match &self.nature {
+            Nature::BuiltIn(_) => kinds::defaults::apply(&self.group, &self.kind, object),
+            Nature::Custom(custom) => custom.default(object),
+        }
+    }
+
+    /// Makes an object ready to be created: nothing a client may not set is set.
+    pub fn prepare_create(&self, object: &mut Value) {
+        match &self.nature {
+            Nature::BuiltIn(_) => kinds::strategy::prepare_create(&self.group, &self.kind, object),
+            Nature::Custom(custom) => custom.prepare_create(object),
+        }
+    }
+
+    /// Makes an object ready to replace `old`, or a part of it.
+    pub fn prepare_update(&self, subresource: &str, new: &mut Value, old: &Value, now: &str) {
+        match (&self.nature, subresource) {
+            (Nature::BuiltIn(_), "" | "scale" | "binding") => {
+                kinds::strategy::prepare_update(&self.group, &self.kind, new, old);
+            }
+            (Nature::BuiltIn(_), subresource) => {
+                kinds::strategy::prepare_subresource_update(&self.group, &self.kind, subresource, new, old, now);
+            }
+            (Nature::Custom(custom), "status") => custom.prepare_status_update(new, old),
+            (Nature::Custom(custom), _) => custom.prepare_update(new, old),
+        }
+    }
+
+    /// What is wrong with a new object.
+    pub fn validate_create(&self, object: &Value) -> field::Errors {
+        match &self.nature {
+            Nature::BuiltIn(_) => {
+                let mut errors = self.validate_meta(object);
+                errors.extend(crate::shim::validate::create(&self.group, &self.kind, object));
+                errors
+            }
+            Nature::Custom(custom) => {
+                let mut errors = self.validate_meta(object);
+                errors.extend(custom.validate(object, None));
+                errors
+            }
+        }
+    }
+
+    /// What is wrong with a changed object.
+    pub fn validate_update(&self, subresource: &str, new: &Value, old: &Value) -> field::Errors {
+        let path = field::Path::root("metadata");
+        let mut errors = machinery::meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &path);
+        match &self.nature {
+            Nature::BuiltIn(_) if subresource == "status" => {
+                errors.extend(crate::shim::validate::status_update(&self.group, &self.kind, new, old));
+            }
+            Nature::BuiltIn(_) => errors.extend(crate::shim::validate::update(&self.group, &self.kind, new, old)),
+            Nature::Custom(custom) => errors.extend(custom.validate(new, Some(old))),
+        }
+        errors
+    }
+
+    fn validate_meta(&self, object: &Value) -> field::Errors {
+        let rule = match &self.nature {
+            Nature::BuiltIn(_) => crate::shim::validate::name_rule(&self.group, &self.kind),
+            Nature::Custom(_) => machinery::names::name_is_subdomain,
+        };
+        machinery::meta::validate_object_meta(
+            &object["metadata"],
+            self.namespaced,
+            rule,
+            &field::Path::root("metadata"),
+        )
+    }
+
+    /// Whether the status can be written on its own only.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// The fields that field selectors know, with their values.
+    pub fn fields(&self, object: &Value) -> Vec<(String, String)> {
+        let meta = &object["metadata"];
+        let text = |name: &str| meta[name].as_str().unwrap_or_default().to_owned();
+        let mut fields = vec![("metadata.name".to_owned(), text("name"))];
+        if self.namespaced {
+            fields.push(("metadata.namespace".to_owned(), text("namespace")));
+        }
+        match &self.nature {
+            Nature::BuiltIn(_) => fields.extend(
+                kinds::fields::selectable(&self.group, &self.kind, object)
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value)),
+            ),
+            Nature::Custom(custom) => fields.extend(custom.fields(object)),
+        }
+        fields
+    }
+
+    /// Whether a field selector may name a field.
+    pub fn selects(&self, field: &str) -> bool {
+        field == "metadata.name"
+            || (field == "metadata.namespace" && self.namespaced)
+            || match &self.nature {
+                Nature::BuiltIn(_) => kinds::fields::supported(&self.group, &self.kind).contains(&field),
+                Nature::Custom(custom) => custom.selects(field),
+            }
+    }
+
+    /// The stored form, with a hole where the revision goes.
+    pub fn encode(&self, object: &Value) -> store::Value {
+        let mut bytes = Vec::with_capacity(1024);
+        let revision_at = match &self.nature {
+            Nature::BuiltIn(_) => schema::encode_object(object, Some(self.schema()), &mut bytes),
+            Nature::Custom(_) => schema::encode_object(object, None, &mut bytes),
+        };
+        store::Value { bytes, revision_at }
+    }
+}
+
+/// Decodes a built-in kind, given by its schema.
+pub fn decode_builtin(schema: Schema<'_>, kind: &str, version: &str, object: Value) -> Result<Decoded, Status> {
+    match schema::decode(object, schema) {
+        Ok(decoded) => Ok(Decoded { object: decoded.value, strict: decoded.unknown }),
+        Err(error) => {
+            Err(Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}")))
+        }
+    }
+}

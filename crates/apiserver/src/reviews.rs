@@ -1,0 +1,130 @@
+//! Questions that are asked by creating an object, and never stored: who am I, may I?
+
+use bytes::Bytes;
+use http::Response;
+use machinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::auth::authz::Decision;
+use crate::body::Body;
+use crate::context::Context;
+use crate::dispatch::{answer, content_type};
+use crate::render::Renderer;
+use crate::request::RequestInfo;
+use crate::user::User;
+
+/// Answers a review.
+pub fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
+    let options = cx.write_options("CreateOptions")?;
+    let mut review = cx.decode(body, &options)?;
+    match (&*cx.resource.group, &*cx.resource.plural) {
+        ("authentication.k8s.io", "selfsubjectreviews") => {
+            review["metadata"]["creationTimestamp"] = cx.server.now().into();
+            review["status"] = json!({"userInfo": cx.user.to_json()});
+        }
+        ("authentication.k8s.io", "tokenreviews") => token_review(cx, &mut review)?,
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => {
+            let status = access(cx, &cx.user.clone(), &review["spec"])?;
+            review["status"] = status;
+        }
+        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
+            let spec = &review["spec"];
+            if cx.resource.namespaced {
+                let namespace = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
+                if namespace != cx.info.namespace {
+                    return Err(Status::bad_request(format!(
+                        "spec.resourceAttributes.namespace must match namespace: {}",
+                        cx.info.namespace
+                    )));
+                }
+            }
+            let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
+            let groups: Vec<String> =
+                spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+            if text("user").is_empty() && groups.is_empty() {
+                let path = machinery::field::Path::root("spec").child("user");
+                let error =
+                    machinery::field::Error::invalid(&path, "", "at least one of user or group must be specified");
+                return Err(Status::invalid("authorization.k8s.io", &cx.resource.kind, "", &[error]));
+            }
+            let extra = serde_json::from_value(spec["extra"].clone()).unwrap_or_default();
+            let user = User { name: text("user"), uid: text("uid"), groups, extra };
+            let status = access(cx, &user, spec)?;
+            review["status"] = status;
+        }
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => {
+            let namespace = review["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
+            if namespace.is_empty() {
+                return Err(Status::bad_request("no namespace on request"));
+            }
+            review["status"] = cx.server.authorizer.rules(&cx.user, &namespace);
+        }
+        ("", "bindings") => return Err(Status::method_not_allowed("", "bindings", "create")),
+        _ => return Err(Status::method_not_allowed(&cx.resource.group, &cx.resource.plural, "create")),
+    }
+    let renderer = Renderer::new(&cx.resource, cx.accept, cx.server.clone());
+    Ok(answer(201, renderer.value(&review), content_type(cx)))
+}
+
+fn token_review(cx: &Context, review: &mut Value) -> Result<(), Status> {
+    let token = review["spec"]["token"].as_str().unwrap_or_default().to_owned();
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let audiences: Vec<String> = review["spec"]["audiences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    review["status"] = match cx.server.user_of_token(&token, &audiences) {
+        Some((user, audiences)) => {
+            let mut status = json!({"authenticated": true, "user": user.to_json()});
+            let audiences = if audiences.is_empty() { vec![cx.server.tokens.issuer().to_owned()] } else { audiences };
+            status["audiences"] = audiences.into();
+            status
+        }
+        None => json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"}),
+    };
+    Ok(())
+}
+
+fn access(cx: &Context, user: &User, spec: &Value) -> Result<Value, Status> {
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let resource = &spec["resourceAttributes"];
+    let path = &spec["nonResourceAttributes"];
+    let both = machinery::field::Path::root("spec").child("nonResourceAttributes");
+    let invalid = |detail: &str| {
+        let error = machinery::field::Error::invalid(&both, Value::Null, detail);
+        Status::invalid("authorization.k8s.io", &cx.resource.kind, "", &[error])
+    };
+    let info = match (resource.is_object(), path.is_object()) {
+        (true, true) => return Err(invalid("cannot be specified in combination with resourceAttributes")),
+        (false, false) => {
+            let at = machinery::field::Path::root("spec").child("resourceAttributes");
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let error = machinery::field::Error::invalid(&at, Value::Null, detail);
+            return Err(Status::invalid("authorization.k8s.io", &cx.resource.kind, "", &[error]));
+        }
+        (true, false) => RequestInfo {
+            is_resource: true,
+            path: String::new(),
+            verb: text(resource, "verb").into(),
+            group: text(resource, "group"),
+            version: text(resource, "version"),
+            namespace: text(resource, "namespace"),
+            resource: text(resource, "resource"),
+            subresource: text(resource, "subresource"),
+            name: text(resource, "name"),
+        },
+        (false, true) => {
+            RequestInfo { path: text(path, "path"), verb: text(path, "verb").into(), ..RequestInfo::default() }
+        }
+    };
+    Ok(match cx.server.authorizer.authorize(user, &info) {
+        Decision::Allow(reason) => json!({"allowed": true, "reason": reason}),
+        Decision::NoOpinion(reason) if reason.is_empty() => json!({"allowed": false}),
+        Decision::NoOpinion(reason) => json!({"allowed": false, "reason": reason}),
+    })
+}

@@ -1,0 +1,596 @@
+//! The server: what a request goes through, from its bytes to its answer.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::FutureExt;
+use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
+use machinery::status::Status;
+use parking_lot::{Mutex, RwLock};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::Value;
+use store::{Entry, Op, Store};
+use tokio::sync::{Semaphore, watch};
+
+use crate::admission::Admission;
+use crate::auth::authn::{self, TokenFile};
+use crate::auth::authz::{Authorizer, Decision, MastersOnly, refusal};
+use crate::auth::tokens::{TokenError, Tokens};
+use crate::body::Body;
+use crate::catalog::Catalog;
+use crate::context::Context;
+use crate::media::{self, Accept, Encoding, Form};
+use crate::metrics::Metrics;
+use crate::pki::Pki;
+use crate::plan::View;
+use crate::request::{Query, RequestInfo};
+use crate::resource::Resource;
+use crate::user::User;
+
+/// The most a request's body may have.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+/// How long a client may take to send a body.
+const BODY_TIME: Duration = Duration::from_secs(60);
+/// Answers from this size on are compressed for who accepts it.
+const GZIP_FROM: u64 = 128 * 1024;
+
+/// What a server is made of.
+pub struct Options {
+    /// Where it keeps its state; in memory if nowhere.
+    pub data_dir: Option<PathBuf>,
+    /// Tokens that stand for users.
+    pub token_file: Option<PathBuf>,
+    /// How many reads (lists, gets) may run at once.
+    pub max_reads: usize,
+    /// How many writes may run at once.
+    pub max_writes: usize,
+    /// Further admission, after the built-in ones.
+    pub admission: Vec<Box<dyn Admission>>,
+    /// Who may do what; only `system:masters` if not said.
+    pub authorizer: Option<Box<dyn Authorizer>>,
+    /// Who issues service-account tokens.
+    pub issuer: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            data_dir: None,
+            token_file: None,
+            max_reads: 400,
+            max_writes: 200,
+            admission: Vec::new(),
+            authorizer: None,
+            issuer: "https://kubernetes.default.svc.cluster.local".into(),
+        }
+    }
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] store::OpenError),
+    /// The certificates.
+    #[error(transparent)]
+    Pki(#[from] crate::pki::PkiError),
+    /// The token file.
+    #[error(transparent)]
+    Tokens(#[from] authn::TokenFileError),
+    /// The service accounts' key.
+    #[error("the service-account signing key cannot be used: {0}")]
+    Key(ring::error::KeyRejected),
+    /// What must exist could not be made.
+    #[error("cannot prepare the server: {0}")]
+    Bootstrap(Status),
+    /// Listening failed.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(String, std::io::Error),
+    /// TLS is not possible with these certificates.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+/// A Kubernetes API server. Cheap to clone.
+#[derive(Clone)]
+pub struct Server(pub(crate) Arc<Inner>);
+
+/// The server's insides, shared by all requests.
+pub struct Inner {
+    /// Where everything is.
+    pub store: Store,
+    /// What can be asked for.
+    catalog: RwLock<Arc<Catalog>>,
+    /// Who has a say in writes.
+    pub admission: Vec<Box<dyn Admission>>,
+    /// Who may do what.
+    pub authorizer: Box<dyn Authorizer>,
+    /// Certificates.
+    pub pki: Pki,
+    /// Service-account tokens.
+    pub tokens: Tokens,
+    token_file: TokenFile,
+    /// What happened, in numbers.
+    pub metrics: Metrics,
+    random: SystemRandom,
+    reads: Semaphore,
+    writes: Semaphore,
+    watches: Arc<AtomicUsize>,
+    stop: watch::Sender<bool>,
+    /// Counts changes of the catalog, for caches made from it.
+    pub generation: AtomicUsize,
+    /// Documents made from the catalog, kept until it changes.
+    pub documents: Mutex<crate::openapi::Cache>,
+}
+
+/// Counts one running watch.
+pub struct WatchGuard(Arc<AtomicUsize>);
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Opens (or begins) the state and makes what must exist. It serves in process at once; see [`crate::http`] for sockets.
+    pub async fn start(options: Options) -> Result<Server, StartError> {
+        let (store, pki) = match &options.data_dir {
+            Some(dir) => {
+                let store = Store::open(&dir.join("store"), store::Options::default())?;
+                (store, Pki::open(&dir.join("pki"))?)
+            }
+            None => (Store::in_memory(store::Options::default()), Pki::ephemeral()?),
+        };
+        let tokens = Tokens::new(&pki.service_account_key, &options.issuer).map_err(StartError::Key)?;
+        let token_file = match &options.token_file {
+            Some(path) => TokenFile::read(path)?,
+            None => TokenFile::default(),
+        };
+        let inner = Arc::new(Inner {
+            store,
+            catalog: RwLock::new(Arc::new(Catalog::builtin())),
+            admission: crate::plugins::defaults().into_iter().chain(options.admission).collect(),
+            authorizer: options.authorizer.unwrap_or_else(|| Box::new(MastersOnly)),
+            pki,
+            tokens,
+            token_file,
+            metrics: Metrics::default(),
+            random: SystemRandom::new(),
+            reads: Semaphore::new(options.max_reads),
+            writes: Semaphore::new(options.max_writes),
+            watches: Arc::default(),
+            stop: watch::channel(false).0,
+            generation: AtomicUsize::new(0),
+            documents: Mutex::default(),
+        });
+        let server = Server(inner);
+        crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
+        Ok(server)
+    }
+
+    /// The store under the server.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The certificates.
+    pub fn pki(&self) -> &Pki {
+        &self.0.pki
+    }
+
+    /// The server as a tower service, for a user, without a socket.
+    pub fn service(&self, user: Arc<User>) -> Service {
+        Service { server: self.clone(), user }
+    }
+
+    /// A client that talks to the server in process, as a user.
+    #[cfg(feature = "client")]
+    pub fn client(&self, user: Arc<User>) -> kube::Client {
+        kube::Client::new(self.service(user), "default")
+    }
+
+    /// Ends all watches and lets nothing new begin.
+    pub fn stop(&self) {
+        self.0.stop.send_replace(true);
+    }
+
+    /// Answers one request. The user is in its extensions, or its credentials say who it is.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let started = std::time::Instant::now();
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = match RequestInfo::parse(&parts.method, parts.uri.path(), &query) {
+            Ok(info) => info,
+            Err(_) => {
+                let status = Status::bad_request("the path of the request is malformed");
+                return self.0.status_response(&status, JSON, &parts.headers);
+            }
+        };
+        let verb = info.verb.clone();
+        let resource = info.resource.clone();
+        let work = self.answer(parts, query, info, body);
+        let response = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(response) => response,
+            Err(_) => {
+                tracing::error!(%verb, resource, "a request panicked");
+                let status = Status::internal("this request hit a bug in the server; the server goes on");
+                self.0.status_response(&status, JSON, &HeaderMap::new())
+            }
+        };
+        self.0.metrics.request(&verb, &resource, response.status().as_u16(), started.elapsed());
+        response
+    }
+
+    async fn answer<B>(&self, parts: http::request::Parts, query: Query, info: RequestInfo, body: B) -> Response<Body>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let inner = &self.0;
+        let accept = match media::negotiate(&parts.headers, query.flag("pretty")) {
+            Ok(accept) => accept,
+            // Health checks and the like are plain text whatever is asked for.
+            Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
+            Err(_) => JSON,
+        };
+        let user = match inner.authenticate(&parts) {
+            Ok(user) => user,
+            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+        };
+        let user = match crate::impersonation::effective(inner, user, &parts.headers) {
+            Ok(user) => user,
+            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+        };
+        if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
+            return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
+        }
+        if !info.is_resource {
+            let response = crate::paths::serve(inner, &parts.method, &info, &query, &parts.headers, accept);
+            return inner.finish(response, &parts.headers, &parts.method, Vec::new());
+        }
+        let catalog = inner.catalog();
+        let Some(resource) = catalog.find(&info.group, &info.version, &info.resource).cloned() else {
+            return inner.status_response(&Status::no_such_path(), accept, &parts.headers);
+        };
+        drop(catalog);
+        let gate = match &*info.verb {
+            "watch" => None,
+            "get" | "list" => Some(&inner.reads),
+            _ => Some(&inner.writes),
+        };
+        let _permit = match gate.map(Semaphore::try_acquire) {
+            Some(Err(_)) => {
+                let status = Status::too_many_requests("too many requests are running, please try again later", 1);
+                return inner.status_response(&status, accept, &parts.headers);
+            }
+            permit => permit,
+        };
+        let body = match read_body(body).await {
+            Ok(body) => body,
+            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+        };
+        let method = parts.method;
+        let cx = Context {
+            server: inner.clone(),
+            info,
+            query,
+            headers: parts.headers,
+            user,
+            resource,
+            accept,
+            warnings: Mutex::default(),
+        };
+        let result = crate::dispatch::run(&cx, body).await;
+        let warnings = std::mem::take(&mut *cx.warnings.lock());
+        let response = match result {
+            Ok(response) => response,
+            Err(status) => inner.plain_status(&status, cx.accept),
+        };
+        inner.finish(response, &cx.headers, &method, warnings)
+    }
+}
+
+const JSON: Accept = Accept { encoding: Encoding::Json, form: Form::Object, pretty: false };
+
+async fn read_body<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: std::fmt::Display,
+{
+    let too_large = || Status::too_large(format!("the request is too large: at most {BODY_LIMIT} bytes are accepted"));
+    if body.size_hint().lower() > BODY_LIMIT as u64 {
+        return Err(too_large());
+    }
+    let read = async {
+        let mut body = std::pin::pin!(body);
+        let mut out = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
+            if let Ok(mut data) = frame.into_data() {
+                if out.len() + data.remaining() > BODY_LIMIT {
+                    return Err(too_large());
+                }
+                let bytes = data.copy_to_bytes(data.remaining());
+                out.extend_from_slice(&bytes);
+            }
+        }
+        Ok(out.freeze())
+    };
+    match tokio::time::timeout(BODY_TIME, read).await {
+        Ok(result) => result,
+        Err(_) => Err(Status::new(408, "Timeout", "the body took too long to arrive")),
+    }
+}
+
+impl Inner {
+    /// What can be asked for right now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().clone()
+    }
+
+    /// Changes what can be asked for.
+    pub fn change_catalog(&self, catalog: Catalog) {
+        *self.catalog.write() = Arc::new(catalog);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn authenticate(&self, parts: &http::request::Parts) -> Result<Arc<User>, Status> {
+        if let Some(user) = parts.extensions.get::<Arc<User>>() {
+            return Ok(user.clone());
+        }
+        if let Some(token) = authn::bearer(&parts.headers) {
+            return self
+                .user_of_token(token, &[])
+                .map(|(user, _)| user)
+                .ok_or_else(|| Status::unauthorized("Unauthorized"));
+        }
+        match parts.extensions.get::<crate::http::Peer>().and_then(|peer| peer.user.clone()) {
+            Some(user) => Ok(user),
+            None => Ok(User::anonymous()),
+        }
+    }
+
+    /// Whose token it is, and for which of the audiences.
+    pub fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(Arc<User>, Vec<String>)> {
+        if let Some(user) = self.token_file.user(token) {
+            return Some((user, audiences.to_vec()));
+        }
+        let claims = match self.tokens.verify(token, audiences, self.now_seconds()) {
+            Ok(claims) => claims,
+            Err(TokenError::Foreign) => return None,
+            Err(error) => {
+                tracing::debug!(%error, "a token was refused");
+                return None;
+            }
+        };
+        // A token dies with its account and with what it is bound to.
+        let uid = |table: &str, key: &str| {
+            let entry = self.store.get(table, key)?;
+            let object: Value = serde_json::from_slice(&entry.value).ok()?;
+            object["metadata"]["uid"].as_str().map(str::to_owned)
+        };
+        let key = format!("{}/{}", claims.namespace, claims.name);
+        if uid("core/serviceaccounts", &key)? != claims.uid {
+            return None;
+        }
+        if let Some((kind, name, bound)) = &claims.bound {
+            let key = if kind == "node" { name.clone() } else { format!("{}/{name}", claims.namespace) };
+            if uid(&format!("core/{kind}s"), &key)? != *bound {
+                return None;
+            }
+        }
+        Some((claims.user(), claims.audiences.clone()))
+    }
+
+    /// Seconds since 1970.
+    pub fn now_seconds(&self) -> i64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+    }
+
+    /// Now, as objects write it.
+    pub fn now(&self) -> String {
+        format_time(self.now_seconds())
+    }
+
+    /// A time in the future, as objects write it.
+    pub fn time_in(&self, seconds: i64) -> String {
+        format_time(self.now_seconds().saturating_add(seconds))
+    }
+
+    /// A random number.
+    pub fn random_u32(&self) -> u32 {
+        let mut bytes = [0; 4];
+        // The system's generator does not fail once it has started; a constant would still be a legal draw.
+        let _ = self.random.fill(&mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    /// A new uid.
+    pub fn new_uid(&self) -> String {
+        let mut b = [0u8; 16];
+        let _ = self.random.fill(&mut b);
+        b[6] = (b[6] & 0x0f) | 0x40;
+        b[8] = (b[8] & 0x3f) | 0x80;
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("{}-{}-{}-{}-{}", hex(&b[..4]), hex(&b[4..6]), hex(&b[6..8]), hex(&b[8..10]), hex(&b[10..]))
+    }
+
+    /// Counts a watch for as long as the guard lives.
+    pub fn watch_guard(&self) -> WatchGuard {
+        self.watches.fetch_add(1, Ordering::Relaxed);
+        WatchGuard(self.watches.clone())
+    }
+
+    /// How many watches run.
+    pub fn watches(&self) -> usize {
+        self.watches.load(Ordering::Relaxed)
+    }
+
+    /// Tells when the server stops.
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Whether a resource may be created without its namespace: reviews are never stored.
+    pub fn namespaces_optional(&self, resource: &Resource) -> bool {
+        !resource.has_verb("get")
+    }
+
+    /// Whether a namespace is on its way out.
+    pub fn is_terminating(&self, namespace: &Entry) -> bool {
+        *namespace
+            .memo
+            .get_or_init(|| Terminating(memchr_contains(&namespace.value, b"\"deletionTimestamp\"")))
+            .map_or(&false, |terminating| &terminating.0)
+    }
+
+    /// Further writes that belong to a write: what the object reserves or gives back.
+    pub fn side_writes(
+        &self,
+        cx: &Context,
+        view: &View<'_>,
+        old: &Value,
+        new: &Value,
+        ops: &mut Vec<Op>,
+    ) -> Result<(), Status> {
+        crate::plugins::side_writes(cx, view, old, new, ops)
+    }
+
+    /// A status as an answer.
+    fn status_response(&self, status: &Status, accept: Accept, headers: &HeaderMap) -> Response<Body> {
+        self.finish(self.plain_status(status, accept), headers, &http::Method::GET, Vec::new())
+    }
+
+    /// A status as an answer, without the headers all answers have.
+    pub fn plain_status(&self, status: &Status, accept: Accept) -> Response<Body> {
+        let json = status.to_json();
+        let accept = Accept { form: Form::Object, ..accept };
+        let (body, kind) = match accept.encoding {
+            Encoding::Protobuf => {
+                (crate::render::protobuf(&json).unwrap_or_default(), Encoding::Protobuf.content_type())
+            }
+            encoding => (crate::render::encode_ordered(&json, accept), encoding.content_type()),
+        };
+        let mut response = Response::new(Body::whole(body));
+        *response.status_mut() =
+            http::StatusCode::from_u16(status.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if let Some(seconds) = status.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        if status.code == 401 {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
+    /// What all answers have: warnings, no caching, an id, compression where it pays.
+    fn finish(
+        &self,
+        mut response: Response<Body>,
+        asked: &HeaderMap,
+        method: &http::Method,
+        warnings: Vec<String>,
+    ) -> Response<Body> {
+        let gzip = response.body().len().is_some_and(|len| len >= GZIP_FROM)
+            && asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
+        if gzip {
+            let (mut parts, body) = response.into_parts();
+            let bytes = body.into_bytes();
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 6), flate2::Compression::new(1));
+            let compressed = std::io::Write::write_all(&mut encoder, &bytes).and_then(|()| encoder.finish());
+            let body = match compressed {
+                Ok(compressed) => {
+                    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                    parts.headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+                    Body::whole(compressed)
+                }
+                Err(_) => Body::whole(bytes),
+            };
+            response = Response::from_parts(parts, body);
+        }
+        let headers = response.headers_mut();
+        for warning in warnings {
+            let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+                headers.append(header::WARNING, value);
+            }
+        }
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        if let Ok(id) = HeaderValue::from_str(&self.new_uid()) {
+            headers.insert("audit-id", id);
+        }
+        if method == http::Method::HEAD {
+            if let Some(len) = response.body().len() {
+                response.headers_mut().insert(header::CONTENT_LENGTH, len.into());
+            }
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+}
+
+struct Terminating(bool);
+
+fn memchr_contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// The server as a tower service for one user. Always ready: overload is answered with 429.
+#[derive(Clone)]
+pub struct Service {
+    server: Server,
+    user: Arc<User>,
+}
+
+impl<B> tower::Service<Request<B>> for Service
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let server = self.server.clone();
+        request.extensions_mut().insert(self.user.clone());
+        Box::pin(async move { Ok(server.handle(request).await) })
+    }
+}
+
+fn format_time(seconds: i64) -> String {
+    let t = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        t.year(),
+        u8::from(t.month()),
+        t.day(),
+        t.hour(),
+        t.minute(),
+        t.second()
+    )
+}

@@ -1,0 +1,81 @@
+//! Tables: what `kubectl get` shows, made by the server.
+
+use serde_json::{Value, json};
+
+use crate::resource::{Nature, Resource};
+
+/// How a table shows the object of each row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Include {
+    /// Not at all.
+    None,
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+impl Include {
+    /// Reads the option `includeObject`.
+    pub fn parse(text: Option<&str>) -> Option<Include> {
+        match text {
+            None | Some("Metadata") => Some(Include::Metadata),
+            Some("None") => Some(Include::None),
+            Some("Object") => Some(Include::Object),
+            Some(_) => None,
+        }
+    }
+}
+
+/// A table of objects.
+pub fn table(
+    resource: &Resource,
+    objects: &[Value],
+    meta: Option<Value>,
+    include: Include,
+    now: i64,
+    columns: bool,
+) -> Value {
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            let cells = match &resource.nature {
+                Nature::BuiltIn(_) => kinds::columns::cells(&resource.group, &resource.kind, object, now),
+                Nature::Custom(custom) => custom.cells(object, now),
+            };
+            let shown = match include {
+                Include::None => Value::Null,
+                Include::Object => object.clone(),
+                Include::Metadata => json!({
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+                }),
+            };
+            json!({"cells": cells, "object": shown})
+        })
+        .collect();
+    let definitions: Value = if columns {
+        match &resource.nature {
+            Nature::BuiltIn(_) => kinds::columns::definitions(&resource.group, &resource.kind)
+                .iter()
+                .map(|column| {
+                    json!({
+                        "name": column.name, "type": column.kind, "format": column.format,
+                        "description": column.description, "priority": column.priority,
+                    })
+                })
+                .collect(),
+            Nature::Custom(custom) => custom.columns(),
+        }
+    } else {
+        Value::Null
+    };
+    let meta = meta.unwrap_or_else(|| match objects {
+        [one] => json!({"resourceVersion": one["metadata"]["resourceVersion"]}),
+        _ => json!({}),
+    });
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
+        "columnDefinitions": definitions, "rows": rows,
+    })
+}

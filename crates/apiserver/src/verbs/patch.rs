@@ -1,0 +1,131 @@
+//! `patch`, in all its forms.
+
+use bytes::Bytes;
+use machinery::patch;
+use machinery::status::Status;
+use serde_json::Value;
+
+use crate::context::{Context, FieldValidation, WriteOptions, parse_json, parse_yaml};
+use crate::managed;
+use crate::media;
+use crate::write::{Change, Done};
+
+enum Patch {
+    Json(Value),
+    Merge(Value),
+    Strategic(Value),
+    Apply(Value),
+}
+
+impl Context {
+    /// `PATCH`.
+    pub async fn patch(&self, body: Bytes) -> Result<Done, Status> {
+        let mut options = self.write_options("PatchOptions")?;
+        let patch = self.read_patch(&body, &mut options)?;
+        let (patch, options) = (&patch, &options);
+        let creates = matches!(patch, Patch::Apply(_)) && self.info.subresource.is_empty();
+        self.run(move |view| async move {
+            let key = self.resource.key(&self.info.namespace, &self.info.name);
+            if creates && view.get(&self.resource, &key)?.is_none() {
+                if let Patch::Apply(applied) = patch {
+                    return self.plan_create_by_apply(&view, applied, options).await;
+                }
+            }
+            let change = |old: &Value| self.patched(patch, old, options);
+            self.plan_update(&view, options, &change).await
+        })
+        .await
+    }
+
+    fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
+        let media = media::content_type(&self.headers);
+        if media != "application/apply-patch+yaml" && self.query.get("force").is_some() {
+            let path = machinery::field::Path::root("force");
+            let error = machinery::field::Error::forbidden(&path, "may not be specified for non-apply patch");
+            return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
+        }
+        match media {
+            "application/json-patch+json" => Ok(Patch::Json(patch_json(body)?)),
+            "application/merge-patch+json" => Ok(Patch::Merge(patch_json(body)?)),
+            "application/strategic-merge-patch+json" if !self.resource.is_custom() => {
+                Ok(Patch::Strategic(patch_json(body)?))
+            }
+            "application/apply-patch+yaml" => {
+                if self.query.get("fieldManager").is_none() {
+                    let path = machinery::field::Path::root("fieldManager");
+                    let error = machinery::field::Error::required(&path, "is required for apply patch");
+                    return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
+                }
+                let (value, duplicates) = parse_yaml(body)?;
+                if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
+                    return Err(Status::bad_request(format!("strict decoding error: {}", duplicates.join(", "))));
+                }
+                Ok(Patch::Apply(value))
+            }
+            _ => {
+                let mut accepted =
+                    vec!["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+                if !self.resource.is_custom() {
+                    accepted.insert(2, "application/strategic-merge-patch+json");
+                }
+                Err(Status::unsupported_media_type(format!(
+                    "the body of the request was in an unknown format - accepted media types include: {}",
+                    accepted.join(", ")
+                )))
+            }
+        }
+    }
+
+    fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
+        let patched = match patch {
+            Patch::Apply(applied) => {
+                let object = managed::apply(self, Some(old), applied, options, &self.server.now())?;
+                return Ok(Change { object, conditional: true, tracked: true });
+            }
+            Patch::Json(patch) => patch::apply_json_patch(old, patch),
+            Patch::Merge(patch) => patch::apply_merge_patch(old, patch),
+            Patch::Strategic(patch) => patch::apply_strategic_merge_patch(old, patch, self.resource.schema()),
+        };
+        let patched = patched.map_err(|error| error.to_status())?;
+        let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
+        let decoded = self.resource.decode(patched)?;
+        let mut object = decoded.object;
+        if !decoded.strict.is_empty() {
+            match options.field_validation {
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => decoded.strict.iter().for_each(|problem| self.warn(problem.as_str())),
+                FieldValidation::Strict => {
+                    let errors: Vec<_> = vec![machinery::field::Error::invalid(
+                        &machinery::field::Path::root("patch"),
+                        Value::Null,
+                        format!("strict decoding error: {}", decoded.strict.join(", ")),
+                    )];
+                    return Err(self.invalid(&self.info.name, &errors));
+                }
+            }
+        }
+        if same_version {
+            // The patch says nothing of the version, so it is none of its conditions.
+            crate::write::meta_mut(&mut object).remove("resourceVersion");
+        }
+        Ok(Change { object, conditional: true, tracked: false })
+    }
+
+    async fn plan_create_by_apply(
+        &self,
+        view: &crate::plan::View<'_>,
+        applied: &Value,
+        options: &WriteOptions,
+    ) -> Result<crate::plan::Plan, Status> {
+        let object = managed::apply(self, None, applied, options, &self.server.now())?;
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && version != "0" {
+            return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));
+        }
+        self.plan_create(view, object, options).await
+    }
+}
+
+fn patch_json(body: &[u8]) -> Result<Value, Status> {
+    parse_json(body).map(|(value, _)| value)
+}

@@ -1,0 +1,383 @@
+//! Parts of objects with a life of their own: status, scale, tokens, bindings, evictions, finalizers.
+
+use bytes::Bytes;
+use http::Response;
+use machinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::auth::tokens::Request as TokenRequest;
+use crate::body::Body;
+use crate::context::Context;
+use crate::dispatch::{answer, finish};
+use crate::plan::View;
+use crate::render::encode_ordered;
+use crate::write::{Change, Done, MODIFIED};
+
+/// Answers a request about a part of an object.
+pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let (resource, info) = (&cx.resource, &cx.info);
+    if info.name.is_empty() {
+        return Err(Status::no_such_path());
+    }
+    let Some(sub) = resource.subresource(&info.subresource) else {
+        return Err(Status::no_such_path());
+    };
+    if !sub.verbs.iter().any(|verb| **verb == *info.verb) {
+        let what = format!("{}/{}", resource.plural, info.subresource);
+        return Err(Status::method_not_allowed(&resource.group, &what, &info.verb));
+    }
+    match (&*info.subresource, &*info.verb) {
+        ("scale", "get") => scale_get(cx),
+        ("scale", _) => scale_write(cx, body).await,
+        ("token", "create") => token(cx, &body),
+        ("binding", "create") => binding(cx, body).await,
+        ("eviction", "create") => eviction(cx, body).await,
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
+            // The object must exist to be refused for want of a node.
+            cx.get()?;
+            Err(Status::new(
+                501,
+                "NotImplemented",
+                format!(
+                    "{}/{} needs a node that runs the Pod; this server has none",
+                    resource.plural, info.subresource
+                ),
+            ))
+        }
+        (_, "get") => finish(cx, cx.get()?),
+        (_, "update") => finish(cx, cx.update(body).await?),
+        (_, "patch") => finish(cx, cx.patch(body).await?),
+        _ => Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb)),
+    }
+}
+
+fn stored(cx: &Context) -> Result<Value, Status> {
+    let key = cx.resource.key(&cx.info.namespace, &cx.info.name);
+    View::new(&cx.server.store).get(&cx.resource, &key)?.map(|current| current.object).ok_or_else(|| cx.not_found())
+}
+
+fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
+    use crate::media::Encoding;
+    if cx.accept.encoding == Encoding::Protobuf {
+        if let Some(schema) = kinds::schema_of(schema.0, schema.1, schema.2) {
+            let bytes = machinery::schema::protobuf::to_protobuf(value, schema);
+            return answer(code, Body::whole(bytes), Encoding::Protobuf.content_type());
+        }
+    }
+    answer(code, Body::whole(encode_ordered(value, cx.accept)), cx.accept.encoding.content_type())
+}
+
+const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
+
+/// The scale of an object, as an object of its own.
+fn scale_of(cx: &Context, object: &Value) -> Value {
+    let paths = scale_paths(cx);
+    let at = |path: &str| object.pointer(path).cloned().unwrap_or(Value::Null);
+    let meta = &object["metadata"];
+    let mut own = json!({
+        "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
+        "creationTimestamp": meta["creationTimestamp"],
+    });
+    if cx.resource.namespaced {
+        own["namespace"] = meta["namespace"].clone();
+    }
+    let selector = match at(&paths.selector) {
+        Value::String(text) => text,
+        labels @ Value::Object(_)
+            if labels.get("matchLabels").is_none() && labels.get("matchExpressions").is_none() =>
+        {
+            // ReplicationController: a plain map.
+            let labels = labels.as_object().cloned().unwrap_or_default();
+            machinery::selector::Selector::from_labels(&labels).to_string()
+        }
+        selector => machinery::selector::Selector::from_object(&selector).map(|s| s.to_string()).unwrap_or_default(),
+    };
+    let mut status = json!({"replicas": at(&paths.status).as_i64().unwrap_or(0)});
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = at(&paths.spec).as_i64().filter(|replicas| *replicas != 0) {
+        spec["replicas"] = replicas.into();
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": own, "spec": spec, "status": status})
+}
+
+struct ScalePaths {
+    spec: String,
+    status: String,
+    selector: String,
+}
+
+fn scale_paths(cx: &Context) -> ScalePaths {
+    if let crate::resource::Nature::Custom(custom) = &cx.resource.nature {
+        if let Some((spec, status, selector)) = custom.scale() {
+            return ScalePaths { spec, status, selector };
+        }
+    }
+    ScalePaths { spec: "/spec/replicas".into(), status: "/status/replicas".into(), selector: "/spec/selector".into() }
+}
+
+fn scale_get(cx: &Context) -> Result<Response<Body>, Status> {
+    Ok(shown(cx, 200, &scale_of(cx, &stored(cx)?), SCALE))
+}
+
+async fn scale_write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let options = cx.write_options("UpdateOptions")?;
+    let wanted = if cx.info.verb == "update" { Some(cx.decode_as(&body, SCALE, &options)?) } else { None };
+    let paths = scale_paths(cx);
+    let (wanted, body, options, paths) = (&wanted, &body, &options, &paths);
+    let change = |old: &Value| {
+        let current = scale_of(cx, old);
+        let scale = match wanted {
+            Some(scale) => scale.clone(),
+            None => patched_scale(cx, &current, body)?,
+        };
+        let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+        if replicas < 0 {
+            let path = machinery::field::Path::root("spec").child("replicas");
+            let detail = "must be greater than or equal to 0";
+            let error = machinery::field::Error::invalid(&path, replicas, detail);
+            return Err(Status::invalid("autoscaling", "Scale", &cx.info.name, &[error]));
+        }
+        let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && old["metadata"]["resourceVersion"] != version {
+            return Err(cx.conflict(MODIFIED));
+        }
+        let mut object = old.clone();
+        set_pointer(&mut object, &paths.spec, replicas.into());
+        crate::write::meta_mut(&mut object).remove("resourceVersion");
+        Ok(Change { object, conditional: false, tracked: false })
+    };
+    let change = &change;
+    let done = cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
+    let object = match done {
+        Done::Entry(_, entry) => crate::plan::parse_stored(&entry)?,
+        Done::Object(_, object) => object,
+        Done::Status(status) => return Err(status),
+    };
+    Ok(shown(cx, 200, &scale_of(cx, &object), SCALE))
+}
+
+fn patched_scale(cx: &Context, scale: &Value, body: &Bytes) -> Result<Value, Status> {
+    use machinery::patch::{apply_json_patch, apply_merge_patch};
+    let (patch, _) = crate::context::parse_json(body)?;
+    let patched = match crate::media::content_type(&cx.headers) {
+        "application/json-patch+json" => apply_json_patch(scale, &patch),
+        "application/merge-patch+json" | "application/strategic-merge-patch+json" => apply_merge_patch(scale, &patch),
+        other => {
+            return Err(Status::unsupported_media_type(format!(
+                "{other} cannot patch a Scale: use a merge or JSON patch"
+            )));
+        }
+    };
+    patched.map_err(|error| Status::bad_request(error.to_string()))
+}
+
+/// Sets a value deep in an object, making the maps on the way.
+pub fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    let names: Vec<&str> = pointer.split('/').skip(1).collect();
+    let Some((last, way)) = names.split_last() else { return };
+    for name in way {
+        if !at[*name].is_object() {
+            at[*name] = json!({});
+        }
+        at = &mut at[*name];
+    }
+    at[*last] = value;
+}
+
+const TOKEN_REQUEST: (&str, &str, &str) = ("authentication.k8s.io", "v1", "TokenRequest");
+
+/// `serviceaccounts/token`: a token for the account.
+fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
+    let options = cx.write_options("CreateOptions")?;
+    let mut request = cx.decode_as(body, TOKEN_REQUEST, &options)?;
+    let account = stored(cx)?;
+    let spec = &request["spec"];
+    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
+    let path = machinery::field::Path::root("spec").child("expirationSeconds");
+    let mut errors = Vec::new();
+    if seconds < 600 {
+        errors.push(machinery::field::Error::invalid(
+            &path,
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        ));
+    }
+    if seconds > 1 << 32 {
+        errors.push(machinery::field::Error::invalid(
+            &path,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        ));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid("authentication.k8s.io", "TokenRequest", "", &errors));
+    }
+    let lifetime = seconds.min(365 * 24 * 3600);
+    let audiences: Vec<String> =
+        spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let reference = &spec["boundObjectRef"];
+    let bound = if reference.is_object() {
+        let (kind, name) = (text(&reference["kind"]), text(&reference["name"]));
+        let table = match kind.as_str() {
+            "Pod" => "core/pods",
+            "Secret" => "core/secrets",
+            "Node" => "core/nodes",
+            other => {
+                return Err(Status::bad_request(format!(
+                    "cannot bind token for object of type {other:?}: use Pod, Secret or Node"
+                )));
+            }
+        };
+        let key = if kind == "Node" { name.clone() } else { format!("{}/{name}", cx.info.namespace) };
+        let plural = format!("{}s", kind.to_lowercase());
+        let entry = cx.server.store.get(table, &key).ok_or_else(|| Status::not_found("", &plural, &name))?;
+        let uid = text(&crate::plan::parse_stored(&entry)?["metadata"]["uid"]);
+        let asked = text(&reference["uid"]);
+        if !asked.is_empty() && asked != uid {
+            let why = format!(
+                "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(Status::conflict("", &plural, &name, why));
+        }
+        Some((kind, name, uid))
+    } else {
+        None
+    };
+    let uid = text(&account["metadata"]["uid"]);
+    let now = cx.server.now_seconds();
+    let signed = cx.server.tokens.sign(&TokenRequest {
+        account: (&cx.info.namespace, &cx.info.name, &uid),
+        audiences: &audiences,
+        bound: bound.as_ref().map(|(kind, name, uid)| (kind.as_str(), name.as_str(), uid.as_str())),
+        now,
+        lifetime,
+        id: cx.server.new_uid(),
+    });
+    let token = signed.ok_or_else(|| Status::internal("the token could not be signed"))?;
+    request["metadata"] = json!({
+        "name": cx.info.name, "namespace": cx.info.namespace, "creationTimestamp": cx.server.now(),
+    });
+    if audiences.is_empty() {
+        request["spec"]["audiences"] = json!([cx.server.tokens.issuer()]);
+    }
+    request["spec"]["expirationSeconds"] = lifetime.into();
+    if request["spec"].get("boundObjectRef").is_none() {
+        request["spec"]["boundObjectRef"] = Value::Null;
+    }
+    request["status"] = json!({"token": token, "expirationTimestamp": cx.server.time_in(lifetime)});
+    Ok(shown(cx, 201, &request, TOKEN_REQUEST))
+}
+
+/// `pods/binding`: puts a Pod on a node.
+async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let options = cx.write_options("CreateOptions")?;
+    let binding = cx.decode_as(&body, ("", "v1", "Binding"), &options)?;
+    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+    if !name.is_empty() && name != cx.info.name {
+        return Err(Status::bad_request(format!(
+            "the name of the binding ({name}) does not match the Pod's ({})",
+            cx.info.name
+        )));
+    }
+    let target = &binding["target"];
+    let path = machinery::field::Path::root("target");
+    let kind = target["kind"].as_str().unwrap_or_default();
+    let node = target["name"].as_str().unwrap_or_default();
+    let mut errors = Vec::new();
+    if !kind.is_empty() && kind != "Node" {
+        errors.push(machinery::field::Error::not_supported(&path.child("kind"), kind, &["Node", "<empty>"]));
+    }
+    if node.is_empty() {
+        errors.push(machinery::field::Error::required(&path.child("name"), ""));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid("", "Binding", &cx.info.name, &errors));
+    }
+    let (options, binding) = (&options, &binding);
+    let change = |old: &Value| {
+        let mut object = old.clone();
+        let current = old["spec"]["nodeName"].as_str().unwrap_or_default();
+        if old["metadata"].get("deletionTimestamp").is_some() {
+            return Err(cx.conflict(format!("pod {} is being deleted, cannot be assigned to a host", cx.info.name)));
+        }
+        if !current.is_empty() {
+            return Err(cx.conflict(format!("pod {} is already assigned to node {current:?}", cx.info.name)));
+        }
+        if old["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+            return Err(cx.conflict(format!("pod {} has non-empty .spec.schedulingGates", cx.info.name)));
+        }
+        let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
+        if !uid.is_empty() && old["metadata"]["uid"] != uid {
+            return Err(cx.conflict("Precondition failed: the binding's uid is not the Pod's"));
+        }
+        object["spec"]["nodeName"] = node.into();
+        for part in ["annotations", "labels"] {
+            for (key, value) in binding["metadata"][part].as_object().into_iter().flatten() {
+                object["metadata"][part][key] = value.clone();
+            }
+        }
+        let now = cx.server.now();
+        let scheduled = json!({
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
+        });
+        let conditions = &mut object["status"]["conditions"];
+        match conditions.as_array_mut() {
+            Some(list) => {
+                list.retain(|condition| condition["type"] != "PodScheduled");
+                list.push(scheduled);
+            }
+            None => *conditions = json!([scheduled]),
+        }
+        crate::write::meta_mut(&mut object).remove("resourceVersion");
+        Ok(Change { object, conditional: false, tracked: false })
+    };
+    let change = &change;
+    cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
+    let mut status = Status::new(201, "", "");
+    status.code = 201;
+    Ok(cx.server.plain_status(&status, cx.accept))
+}
+
+/// `pods/eviction`: a deletion that disruption budgets may refuse.
+async fn eviction(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let options = cx.write_options("CreateOptions")?;
+    let eviction = cx.decode_as(&body, ("policy", "v1", "Eviction"), &options)?;
+    let pod = stored(cx)?;
+    let budgets = cx.server.store.list(
+        "policy/poddisruptionbudgets",
+        store::KeyRange::prefix(&format!("{}/", cx.info.namespace)),
+        None,
+    );
+    let labels = pod["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    for entry in budgets.map(|list| list.entries).unwrap_or_default() {
+        let budget = crate::plan::parse_stored(&entry)?;
+        let Ok(selector) = machinery::selector::Selector::from_object(&budget["spec"]["selector"]) else { continue };
+        if finished || selector.is_nothing() || !selector.matches(&labels) {
+            continue;
+        }
+        if budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0 {
+            let name = budget["metadata"]["name"].as_str().unwrap_or_default();
+            let status =
+                Status::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10);
+            return Err(status.cause(
+                "DisruptionBudget",
+                "",
+                format!("The disruption budget {name} allows no disruption right now"),
+            ));
+        }
+    }
+    let body = match &eviction["deleteOptions"] {
+        Value::Null => Bytes::new(),
+        options => Bytes::from(options.to_string()),
+    };
+    cx.delete_with(body).await?;
+    let mut status = Status::new(201, "", "");
+    status.code = 201;
+    Ok(cx.server.plain_status(&status, cx.accept))
+}

@@ -1,0 +1,220 @@
+//! `watch`: what happened since, and what happens, without a gap or a repeat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::unfold;
+use machinery::field::{self, Path};
+use machinery::status::Status;
+use store::{Entry, Event, EventKind, KeyRange, ReadError, Watch, WatchError};
+use tokio::time::Instant;
+
+use crate::body::Pieces;
+use crate::context::Context;
+use crate::render::Renderer;
+use crate::request::ListOptions;
+use crate::verbs::list::too_large;
+use crate::verbs::select::Selection;
+
+/// How often a quiet watch tells how far it is.
+const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
+/// Pieces are sent when they are this large, or when nothing more is to be had at once.
+const PIECE: usize = 64 * 1024;
+
+/// One watch, as its stream runs it.
+struct Watching {
+    watch: Watch,
+    selection: Selection,
+    render: Renderer,
+    initial: std::vec::IntoIter<Arc<Entry>>,
+    /// The revision of the bookmark that ends the initial events, while it is owed.
+    initial_end: Option<u64>,
+    bookmarks: bool,
+    ends: Instant,
+    next_bookmark: Instant,
+    sent: u64,
+    over: bool,
+    _guard: crate::server::WatchGuard,
+    stop: tokio::sync::watch::Receiver<bool>,
+}
+
+impl Context {
+    /// Begins a watch.
+    pub fn watch(&self, options: &ListOptions) -> Result<Pieces, Status> {
+        let options = &self.check_watch_options(options)?;
+        let selection = Selection::new(&self.resource, options)?;
+        let store = &self.server.store;
+        let table = &self.resource.table;
+        let prefix = self.resource.prefix(&self.info.namespace);
+        let wanted = options.revision()?;
+        let current = store.revision();
+        if let Some(wanted) = wanted {
+            if wanted > current {
+                return Err(too_large(wanted, current));
+            }
+        }
+        // Without a version, and with "any", a watch begins with what exists, unless it asks not to.
+        let initial = match options.send_initial_events {
+            Some(initial) => initial,
+            None => wanted.unwrap_or(0) == 0,
+        };
+        let (from, entries) = if initial {
+            let list = store
+                .list(table, KeyRange::prefix(&prefix), None)
+                .map_err(|error| Status::internal(format!("the watch cannot begin: {error}")))?;
+            let mut entries = list.entries;
+            entries.retain(|entry| selection.matches(entry));
+            (list.revision, entries)
+        } else {
+            (wanted.filter(|wanted| *wanted != 0).unwrap_or(current), Vec::new())
+        };
+        let watch = store.watch(table, &prefix, from).map_err(|error| match error {
+            ReadError::Compacted { oldest } => Status::expired(format!("too old resource version: {from} ({oldest})")),
+            ReadError::Future { current } => too_large(from, current),
+        })?;
+        let seconds = options.timeout_seconds.unwrap_or_else(|| 1800 + u64::from(self.server.random_u32()) % 1800);
+        let now = Instant::now();
+        let watching = Watching {
+            watch,
+            selection,
+            render: Renderer::new(&self.resource, self.accept, self.server.clone()),
+            initial: entries.into_iter(),
+            initial_end: (initial && options.send_initial_events == Some(true) && options.bookmarks).then_some(from),
+            bookmarks: options.bookmarks,
+            ends: now + Duration::from_secs(seconds.min(24 * 3600)),
+            next_bookmark: now + BOOKMARKS_EVERY,
+            sent: from,
+            over: false,
+            _guard: self.server.watch_guard(),
+            stop: self.server.stopping(),
+        };
+        Ok(Box::pin(unfold(watching, |mut watching| async move {
+            let piece = watching.next().await?;
+            Some((piece, watching))
+        })))
+    }
+
+    fn check_watch_options(&self, options: &ListOptions) -> Result<ListOptions, Status> {
+        let mut errors = Vec::new();
+        let forbidden = |name: &str, detail: &str| field::Error::forbidden(&Path::root(name), detail);
+        if options.send_initial_events.is_some() {
+            if options.version_match != "NotOlderThan" {
+                errors.push(forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
+            }
+        } else if !options.version_match.is_empty() {
+            errors.push(forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if !options.continue_token.is_empty() {
+            errors.push(forbidden("continue", "continue is forbidden for watch"));
+        }
+        if !errors.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors));
+        }
+        let mut options = options.clone();
+        // Old watch paths name one object.
+        if !self.info.name.is_empty() && options.field_selector.is_empty() {
+            options.field_selector = format!("metadata.name={}", self.info.name);
+        }
+        Ok(options)
+    }
+}
+
+impl Watching {
+    /// The next piece to send; `None` ends the watch.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        let mut out = BytesMut::new();
+        // What existed when the watch began.
+        for entry in self.initial.by_ref() {
+            self.render.event(&mut out, "ADDED", &entry);
+            if out.len() >= PIECE {
+                return Some(out.freeze());
+            }
+        }
+        if let Some(revision) = self.initial_end.take() {
+            self.render.bookmark(&mut out, revision, true);
+        }
+        if !out.is_empty() {
+            return Some(out.freeze());
+        }
+        loop {
+            let wake = self.ends.min(self.next_bookmark);
+            let events = tokio::select! {
+                biased;
+                events = self.watch.next() => Some(events),
+                () = tokio::time::sleep_until(wake) => None,
+                _ = self.stop.wait_for(|stop| *stop) => return None,
+            };
+            let Some(events) = events else {
+                let now = Instant::now();
+                self.over = now >= self.ends;
+                self.next_bookmark = now + BOOKMARKS_EVERY;
+                let progress = self.progress();
+                if self.bookmarks && (!self.over || progress > self.sent) {
+                    self.render.bookmark(&mut out, progress, false);
+                    return Some(out.freeze());
+                }
+                if self.over {
+                    return None;
+                }
+                continue;
+            };
+            match events {
+                Ok(events) => {
+                    self.batch(&mut out, &events);
+                    // What else is there goes into the same piece.
+                    while out.len() < PIECE {
+                        match self.watch.try_next() {
+                            Ok(Some(events)) => self.batch(&mut out, &events),
+                            _ => break,
+                        }
+                    }
+                    if !out.is_empty() {
+                        return Some(out.freeze());
+                    }
+                }
+                Err(WatchError::Closed) => return None,
+                Err(WatchError::Compacted { oldest }) => {
+                    self.over = true;
+                    let status = Status::expired(format!("too old resource version: {} ({oldest})", self.sent));
+                    self.render.error(&mut out, &status);
+                    return Some(out.freeze());
+                }
+            }
+        }
+    }
+
+    /// How far the client has definitely seen everything.
+    fn progress(&mut self) -> u64 {
+        self.watch.progress().unwrap_or(self.sent)
+    }
+
+    fn batch(&mut self, out: &mut BytesMut, events: &[Arc<Event>]) {
+        for event in events {
+            self.sent = event.revision;
+            let now = event.kind == EventKind::Put && self.selection.matches_shared(&event.entry);
+            let before = event.previous.as_ref().is_some_and(|previous| self.selection.matches_shared(previous));
+            match (before, now) {
+                (false, false) => {}
+                (false, true) => self.render.event(out, "ADDED", &event.entry),
+                (true, true) => self.render.event(out, "MODIFIED", &event.entry),
+                (true, false) if event.kind == EventKind::Delete => self.render.event(out, "DELETED", &event.entry),
+                // It left the selection: its old content, at the revision of the change.
+                (true, false) => {
+                    if let Some(previous) = &event.previous {
+                        self.render.left(out, previous, event.revision);
+                    }
+                }
+            }
+        }
+    }
+}

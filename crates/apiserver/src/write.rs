@@ -1,0 +1,373 @@
+//! The write path: how an object becomes a new version of itself, whatever the verb.
+
+use std::sync::Arc;
+
+use machinery::field::{self, Path};
+use machinery::status::Status;
+use serde_json::{Map, Value};
+use store::{CommitError, Entry, Expect, Op, Transaction};
+
+use crate::admission::Operation;
+use crate::context::{Context, WriteOptions};
+use crate::managed;
+use crate::plan::{Answer, Current, Plan, View, commit_status};
+
+/// How often a plan is made anew when others write the same object all the time.
+const ATTEMPTS: usize = 64;
+
+/// What a finished write gives.
+pub enum Done {
+    /// An object, as stored.
+    Entry(u16, Arc<Entry>),
+    /// An object that is not stored as such.
+    Object(u16, Value),
+    /// A status.
+    Status(Status),
+}
+
+impl Context {
+    /// Makes a plan, commits it, and makes it anew if somebody else was faster.
+    pub async fn run<'a, F, Fut>(&'a self, mut make: F) -> Result<Done, Status>
+    where
+        F: FnMut(View<'a>) -> Fut,
+        Fut: Future<Output = Result<Plan, Status>>,
+    {
+        let mut attempts = 0;
+        loop {
+            let plan = make(View::new(&self.server.store)).await?;
+            if plan.ops.is_empty() {
+                return Ok(match plan.answer {
+                    Answer::Object { code, object } => Done::Object(code, object),
+                    Answer::Unchanged(entry) => Done::Entry(200, entry),
+                    Answer::Status(status) => Done::Status(status),
+                    Answer::Stored { .. } => Done::Status(Status::internal("a plan stores nothing and says it does")),
+                });
+            }
+            let main = plan.main;
+            match self.server.store.commit(Transaction { ops: plan.ops }).await {
+                Ok(committed) => {
+                    return Ok(match plan.answer {
+                        Answer::Stored { code } => match committed.entries.get(main).cloned().flatten() {
+                            Some(entry) => Done::Entry(code, entry),
+                            None => Done::Status(Status::internal("a commit gave no entry")),
+                        },
+                        Answer::Object { code, object } => Done::Object(code, object),
+                        Answer::Unchanged(entry) => Done::Entry(200, entry),
+                        Answer::Status(status) => Done::Status(status),
+                    });
+                }
+                Err(CommitError::Precondition { op, .. }) => {
+                    attempts += 1;
+                    if (op == main && !plan.retry) || attempts >= ATTEMPTS {
+                        return Err(self.conflict(MODIFIED));
+                    }
+                }
+                Err(error) => return Err(commit_status(error)),
+            }
+        }
+    }
+
+    /// Plans the creation of an object that has been decoded.
+    pub async fn plan_create(
+        &self,
+        view: &View<'_>,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Plan, Status> {
+        let resource = &self.resource;
+        let namespace = self.place(&mut object)?;
+        let meta = meta_mut(&mut object);
+        for field in [
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            if field == "resourceVersion" && text(meta, field).is_some_and(|version| !version.is_empty()) {
+                return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+            }
+            meta.remove(field);
+        }
+        if text(meta, "name").unwrap_or_default().is_empty() {
+            if let Some(base) = text(meta, "generateName").filter(|base| !base.is_empty()) {
+                let name = self.free_name(view, &namespace, &base);
+                meta.insert("name".into(), name.into());
+            }
+        }
+        let name = text(meta, "name").unwrap_or_default();
+        meta.insert("uid".into(), self.server.new_uid().into());
+        let now = self.server.now();
+        meta.insert("creationTimestamp".into(), now.clone().into());
+        resource.default(&mut object);
+        managed::update(self, None, &mut object, &options.manager, &now);
+
+        let nothing = Value::Null;
+        let mut attributes = self.attributes(Operation::Create, &name, object, &nothing, options.dry_run);
+        let mut checks = self.namespace_check(view, &namespace)?;
+        self.mutate(&mut attributes).await?;
+        resource.prepare_create(&mut attributes.object);
+        let errors = resource.validate_create(&attributes.object);
+        if !errors.is_empty() {
+            return Err(self.invalid(&name, &errors));
+        }
+        self.judge(&mut attributes).await?;
+        let mut object = attributes.object;
+        if !resource.is_custom() {
+            for warning in crate::shim::warnings::create(&resource.group, &resource.kind, &object) {
+                self.warn(warning);
+            }
+        }
+        let key = resource.key(&namespace, &name);
+        if view.get(resource, &key)?.is_some() {
+            return Err(Status::already_exists(&resource.group, &resource.plural, &name));
+        }
+        if options.dry_run {
+            meta_mut(&mut object).remove("resourceVersion");
+            return Ok(Plan::nothing(Answer::Object { code: 201, object }));
+        }
+        let mut ops = vec![Op::put(resource.table.clone(), key, resource.encode(&object), Expect::Absent)];
+        ops.append(&mut checks);
+        self.server.side_writes(self, view, &Value::Null, &object, &mut ops)?;
+        Ok(Plan { ops, main: 0, answer: Answer::Stored { code: 201 }, retry: true })
+    }
+
+    /// Plans a change of the object in question. `change` makes the new object from the old one.
+    pub async fn plan_update(
+        &self,
+        view: &View<'_>,
+        options: &WriteOptions,
+        change: &(dyn Fn(&Value) -> Result<Change, Status> + Send + Sync),
+    ) -> Result<Plan, Status> {
+        let resource = &self.resource;
+        let key = resource.key(&self.info.namespace, &self.info.name);
+        let Some(current) = view.get(resource, &key)? else {
+            return Err(self.not_found());
+        };
+        let old = &current.object;
+        let change = change(old)?;
+        self.plan_replace(view, options, &current, key, change).await
+    }
+
+    async fn plan_replace(
+        &self,
+        view: &View<'_>,
+        options: &WriteOptions,
+        current: &Current,
+        key: String,
+        change: Change,
+    ) -> Result<Plan, Status> {
+        let resource = &self.resource;
+        let old = &current.object;
+        let Change { object: mut new, conditional, tracked } = change;
+        self.place(&mut new)?;
+        let name = &self.info.name;
+        let meta = meta_mut(&mut new);
+        if text(meta, "name").unwrap_or_default() != *name {
+            if text(meta, "name").unwrap_or_default().is_empty() {
+                return Err(Status::bad_request("name must be provided"));
+            }
+            let given = text(meta, "name").unwrap_or_default();
+            return Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        let old_meta = &old["metadata"];
+        if let Some(uid) = text(meta, "uid").filter(|uid| !uid.is_empty()) {
+            let current = old_meta["uid"].as_str().unwrap_or_default();
+            if uid != current {
+                return Err(self.conflict(format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {current}"
+                )));
+            }
+        }
+        let version = text(meta, "resourceVersion").unwrap_or_default();
+        let conditional = conditional && !version.is_empty() && version != "0";
+        if conditional {
+            if version.parse::<u64>().is_err() {
+                let error = field::Error::invalid(
+                    &Path::root("metadata").child("resourceVersion"),
+                    version.as_str(),
+                    "must be the whole number that the server gave, as a string",
+                );
+                return Err(self.invalid(name, &[error]));
+            }
+            if Some(version.as_str()) != old_meta["resourceVersion"].as_str() {
+                return Err(self.conflict(MODIFIED));
+            }
+        } else if version.is_empty() && !self.allows_unconditional() {
+            let error = field::Error::invalid(
+                &Path::root("metadata").child("resourceVersion"),
+                Value::from(0),
+                "must be specified for an update",
+            );
+            return Err(self.invalid(name, &[error]));
+        }
+        for field in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "selfLink",
+            "resourceVersion",
+        ] {
+            match old_meta.get(field) {
+                Some(value) => meta.insert(field.into(), value.clone()),
+                None => meta.remove(field),
+            };
+        }
+        resource.default(&mut new);
+        let now = self.server.now();
+        resource.prepare_update(&self.info.subresource, &mut new, old, &now);
+        if !tracked {
+            managed::update(self, Some(old), &mut new, &options.manager, &now);
+        }
+        let mut attributes = self.attributes(Operation::Update, name, new, old, options.dry_run);
+        let before_admission = attributes.object.clone();
+        self.mutate(&mut attributes).await?;
+        if attributes.object != before_admission {
+            let manager = &options.manager;
+            managed::update(self, Some(old), &mut attributes.object, manager, &now);
+        }
+        let errors = resource.validate_update(&self.info.subresource, &attributes.object, old);
+        if !errors.is_empty() {
+            return Err(self.invalid(name, &errors));
+        }
+        self.judge(&mut attributes).await?;
+        let new = attributes.object;
+        if !resource.is_custom() {
+            for warning in crate::shim::warnings::update(&resource.group, &resource.kind, &new, old) {
+                self.warn(warning);
+            }
+        }
+        if options.dry_run {
+            return Ok(Plan::nothing(Answer::Object { code: 200, object: new }));
+        }
+        if new == *old {
+            return Ok(Plan::nothing(match &current.entry {
+                Some(entry) => Answer::Unchanged(entry.clone()),
+                None => Answer::Object { code: 200, object: new },
+            }));
+        }
+        let mut ops = Vec::with_capacity(1);
+        let table = resource.table.clone();
+        let value = resource.encode(&new);
+        if is_finished(resource.gk(), &new) {
+            ops.push(Op::Delete { table, key: key.into(), expect: current.expect, final_value: Some(value) });
+            self.server.side_writes(self, view, old, &Value::Null, &mut ops)?;
+        } else {
+            ops.push(Op::put(table, key, value, current.expect));
+            self.server.side_writes(self, view, old, &new, &mut ops)?;
+        }
+        Ok(Plan { ops, main: 0, answer: Answer::Stored { code: 200 }, retry: !conditional })
+    }
+
+    /// A random name that nobody has yet. Should somebody take it before the commit, the plan is made anew.
+    fn free_name(&self, view: &View<'_>, namespace: &str, base: &str) -> String {
+        let mut name = String::new();
+        for _ in 0..8 {
+            name = machinery::names::generate_name(base, || u64::from(self.server.random_u32()));
+            if view.entry(&self.resource.table, &self.resource.key(namespace, &name)).is_none() {
+                break;
+            }
+        }
+        name
+    }
+
+    fn allows_unconditional(&self) -> bool {
+        if self.info.verb == "patch" {
+            return true;
+        }
+        !self.resource.is_custom()
+            && kinds::strategy::allows_unconditional_update(&self.resource.group, &self.resource.kind)
+    }
+
+    /// Puts an object into the request's namespace, or refuses it if it says another.
+    fn place(&self, object: &mut Value) -> Result<String, Status> {
+        let meta = meta_mut(object);
+        if !self.resource.namespaced {
+            meta.remove("namespace");
+            return Ok(String::new());
+        }
+        let given = text(meta, "namespace").unwrap_or_default();
+        if !given.is_empty() && given != self.info.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        meta.insert("namespace".into(), self.info.namespace.as_str().into());
+        Ok(self.info.namespace.clone())
+    }
+
+    /// A namespaced object needs its namespace, and one that stays: the commit checks that it is as it was seen here.
+    fn namespace_check(&self, view: &View<'_>, namespace: &str) -> Result<Vec<Op>, Status> {
+        if !self.resource.namespaced || self.server.namespaces_optional(&self.resource) {
+            return Ok(Vec::new());
+        }
+        let Some(entry) = view.entry(crate::catalog::NAMESPACES, namespace) else {
+            return Err(Status::not_found("", "namespaces", namespace));
+        };
+        if self.server.is_terminating(&entry) {
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let meta_name = self.info.name.clone();
+            let status = Status::forbidden(&self.resource.group, &self.resource.plural, &meta_name, why);
+            return Err(status.cause(
+                "NamespaceTerminating",
+                "metadata.namespace",
+                format!("namespace {namespace} is being terminated"),
+            ));
+        }
+        Ok(vec![Op::check(crate::catalog::NAMESPACES, namespace, Expect::Revision(entry.revision))])
+    }
+}
+
+/// What an update wants.
+pub struct Change {
+    /// The new object.
+    pub object: Value,
+    /// Whether its resourceVersion, if any, is a precondition.
+    pub conditional: bool,
+    /// Whether its managedFields are already as they should be.
+    pub tracked: bool,
+}
+
+/// Why an update that came too late is refused.
+pub const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// Whether an object that is being deleted has nothing left to wait for.
+pub fn is_finished((group, kind): (&str, &str), object: &Value) -> bool {
+    let meta = &object["metadata"];
+    let empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    meta.get("deletionTimestamp").is_some_and(|time| !time.is_null())
+        && meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && empty(&meta["finalizers"])
+        && ((group, kind) != ("", "Namespace") || empty(&object["spec"]["finalizers"]))
+}
+
+/// The metadata of an object, made if missing.
+pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let meta =
+        object.as_object_mut().map(|fields| fields.entry("metadata").or_insert_with(|| Value::Object(Map::new())));
+    match meta {
+        Some(meta) => {
+            if !meta.is_object() {
+                *meta = Value::Object(Map::new());
+            }
+            match meta {
+                Value::Object(map) => map,
+                _ => unreachable!("made an object above"),
+            }
+        }
+        None => unreachable!("made an object above"),
+    }
+}
+
+fn text(meta: &Map<String, Value>, field: &str) -> Option<String> {
+    meta.get(field).and_then(Value::as_str).map(str::to_owned)
+}

@@ -1,0 +1,82 @@
+//! `conductor up`: everything, in one process, on one machine.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use conductor_apiserver::{Options, Server, pki};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Serve the Kubernetes API on this machine: TLS, authentication and a durable store from the first start.
+///
+/// kubectl and every other Kubernetes client can talk to it with the kubeconfig that is written at start. State survives
+/// restarts and crashes; one process at a time may use a data directory.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  conductor up\n  conductor up --data-dir /var/lib/conductor --listen 127.0.0.1:6443\n\nThen, in another terminal:\n  export KUBECONFIG=$HOME/.conductor/kubeconfig\n  kubectl get namespaces"
+)]
+pub struct Args {
+    /// Where all state is kept: objects, certificates, keys
+    #[arg(long, value_name = "DIR", env = "CONDUCTOR_DATA_DIR", default_value_os_t = default_dir())]
+    data_dir: PathBuf,
+    /// Where to listen; port 0 picks a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// Where to write the administrator's kubeconfig [default: DIR/kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Tokens that stand for users, one per line: token,user,uid,"group1,group2"
+    #[arg(long, value_name = "CSV")]
+    token_auth_file: Option<PathBuf>,
+}
+
+fn default_dir() -> PathBuf {
+    std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from).join(".conductor")
+}
+
+/// Runs until it is told to stop.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let server = Server::start(Options {
+        data_dir: Some(args.data_dir.clone()),
+        token_file: args.token_auth_file,
+        ..Options::default()
+    })
+    .await
+    .with_context(|| format!("cannot start on data directory {}", args.data_dir.display()))?;
+    let listening =
+        server.listen(args.listen).await.context("choose another --listen address, or port 0 for a free one")?;
+    let path = args.kubeconfig.unwrap_or_else(|| args.data_dir.join("kubeconfig"));
+    let url = format!("https://{}", reachable(listening.address));
+    let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
+    pki::write_secret(&path, kubeconfig.as_bytes())?;
+
+    let mut out = std::io::stdout();
+    writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0)?;
+    writeln!(out, "  state       {}", args.data_dir.display())?;
+    writeln!(out, "  kubeconfig  {}", path.display())?;
+    writeln!(out, "\nnext:  kubectl --kubeconfig {} get namespaces", path.display())?;
+    out.flush()?;
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    eprintln!("stopping");
+    listening.stop().await;
+    server.store().close();
+    Ok(())
+}
+
+/// The address that clients on this machine use.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    address
+}
