@@ -19,6 +19,9 @@ mod storage;
 mod time;
 mod workload;
 
+#[cfg(test)]
+mod tests;
+
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {

@@ -83,7 +83,7 @@ pub(super) static PRINTERS: &[Printer] = &[
             Column::integer("Value", "The higher, the sooner its pods are scheduled."),
             Column::boolean("Global-Default", "Whether pods without a class have it."),
             AGE,
-            Column::text("PreemptionPolicy", "Whether its pods may displace others.").wide(),
+            Column::text("PreemptionPolicy", "Whether its pods may displace others."),
         ],
         cells: |object, now| {
             vec![

@@ -103,20 +103,6 @@ pub(super) static PRINTERS: &[Printer] = &[
         ],
         cells: driver,
     },
-    Printer {
-        group: "storage.k8s.io",
-        kind: "CSIStorageCapacity",
-        columns: &[
-            NAME,
-            Column::text("StorageClassName", "The class it is about."),
-            Column::text("Capacity", "How much is left."),
-        ],
-        cells: |object, _| {
-            let capacity = get(object, "capacity");
-            let capacity = if capacity.is_null() { "<unset>".to_owned() } else { quantity(capacity) };
-            vec![name(object), json!(text(object, "storageClassName")), json!(capacity)]
-        },
-    },
 ];
 
 /// The phase, or that it is going away.
