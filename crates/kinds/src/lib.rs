@@ -7,6 +7,7 @@ pub mod fields;
 pub mod resources;
 pub mod strategy;
 pub mod table;
+pub mod validate;
 pub mod value;
 
 pub use resources::{Resource, Subresource, find, find_kind, resources};

@@ -1,0 +1,261 @@
+//! What Kubernetes refuses, kind by kind: everything but `metadata`, whose rules are the same for all kinds and live in
+//! the machinery.
+//!
+//! Objects have been decoded and defaulted: known fields only, of the right JSON type.
+
+mod apps;
+mod at;
+mod common;
+mod config;
+mod cron;
+mod endpoints;
+mod network;
+mod node;
+mod others;
+mod persistent;
+mod pod;
+mod quota;
+mod rbac;
+mod service;
+mod sources;
+mod storage;
+
+use conductor_machinery::field::Errors;
+use conductor_machinery::names::{self, NameRule};
+use serde_json::Value;
+
+use at::{At, Report};
+
+/// What an object of the kind may be called.
+pub fn name_rule(group: &str, kind: &str) -> NameRule {
+    match (group, kind) {
+        ("", "Namespace" | "Service") | ("apps", "StatefulSet") => names::name_is_label,
+        ("rbac.authorization.k8s.io", _) => names::name_is_path_segment,
+        ("", "Event") => any_name,
+        _ => names::name_is_subdomain,
+    }
+}
+
+/// Old clients name core Events after times and objects; nothing was ever refused.
+fn any_name(_: &str, _: bool) -> Vec<String> {
+    Vec::new()
+}
+
+/// What is wrong with a new object.
+pub fn create(group: &str, kind: &str, object: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let e = &mut errors;
+    let o = &At::root(object);
+    match (group, kind) {
+        ("", "Pod") => pod::pod_create(e, o),
+        ("networking.k8s.io", "Ingress") => network::ingress_create(e, o),
+        ("apps", "StatefulSet") => apps::stateful_set(e, o, None),
+        ("batch", "CronJob") => apps::cron_job(e, o, None),
+        ("batch", "Job") => apps::job(e, o),
+        ("apps", "ControllerRevision") => others::controller_revision(e, o, None),
+        ("", "Service") => service::service(e, o, None),
+        ("", "Endpoints") => endpoints::endpoints(e, o, None),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::endpoint_slice(e, o, None),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(e, o, None),
+        ("", "Binding") => pod::binding(e, o),
+        ("certificates.k8s.io", "CertificateSigningRequest") => others::certificate_signing_request(e, o),
+        _ => always(e, group, kind, o),
+    }
+    errors
+}
+
+/// What is wrong with an object at any time, for kinds that do not care what it was before.
+fn always(e: &mut Errors, group: &str, kind: &str, o: &At<'_>) {
+    match (group, kind) {
+        ("", "Namespace") => config::namespace(e, o),
+        ("", "ConfigMap") => config::config_map(e, o),
+        ("", "Secret") => config::secret(e, o),
+        ("", "PersistentVolume") => persistent::persistent_volume(e, o),
+        ("", "PersistentVolumeClaim") => persistent::persistent_volume_claim(e, o),
+        ("", "Node") => node::node(e, o),
+        ("", "ResourceQuota") => quota::resource_quota(e, o),
+        ("", "LimitRange") => quota::limit_range(e, o),
+        ("", "PodTemplate") => pod::template(e, &o.field("template")),
+        ("", "ReplicationController") => apps::replication_controller(e, o),
+        ("" | "events.k8s.io", "Event") => node::event(e, o, group),
+        ("coordination.k8s.io", "Lease") => node::lease(e, o),
+        ("apps", "Deployment") => apps::deployment(e, o),
+        ("apps", "ReplicaSet") => apps::replica_set(e, o),
+        ("apps", "DaemonSet") => apps::daemon_set(e, o),
+        ("storage.k8s.io", "StorageClass") => storage::storage_class(e, o),
+        ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment(e, o),
+        ("storage.k8s.io", "CSIDriver") => storage::csi_driver(e, o),
+        ("storage.k8s.io", "CSINode") => storage::csi_node(e, o),
+        ("storage.k8s.io", "CSIStorageCapacity") => storage::csi_storage_capacity(e, o),
+        ("storage.k8s.io", "VolumeAttributesClass") => storage::volume_attributes_class(e, o),
+        ("networking.k8s.io", "Ingress") => network::ingress(e, o),
+        ("networking.k8s.io", "IngressClass") => network::ingress_class(e, o),
+        ("rbac.authorization.k8s.io", "Role") => rbac::role(e, o, true),
+        ("rbac.authorization.k8s.io", "ClusterRole") => rbac::role(e, o, false),
+        ("rbac.authorization.k8s.io", "RoleBinding") => rbac::binding(e, o, true),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac::binding(e, o, false),
+        ("policy", "PodDisruptionBudget") => others::pod_disruption_budget(e, o),
+        ("scheduling.k8s.io", "PriorityClass") => others::priority_class(e, o),
+        ("node.k8s.io", "RuntimeClass") => others::runtime_class(e, o),
+        ("autoscaling", "HorizontalPodAutoscaler") => others::horizontal_pod_autoscaler(e, o),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => others::flow_schema(e, o),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => others::priority_level(e, o),
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
+            others::webhooks(e, o);
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => others::admission_policy(e, o, false),
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => others::admission_policy(e, o, true),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            others::admission_policy_binding(e, o, false);
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
+            others::admission_policy_binding(e, o, true);
+        }
+        _ => {}
+    }
+}
+
+/// What is wrong with making `new` of `old` through the main resource.
+pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let e = &mut errors;
+    let (n, o) = (&At::root(new), &At::root(old));
+    match (group, kind) {
+        ("", "Pod") => pod::pod_update(e, n, o),
+        ("", "ConfigMap") => {
+            config::immutable_update(e, n, o, &["data", "binaryData"]);
+            config::config_map(e, n);
+        }
+        ("", "Secret") => {
+            e.immutable(n, o, "type");
+            config::immutable_update(e, n, o, &["data"]);
+            config::secret(e, n);
+        }
+        ("", "Service") => service::service_update(e, n, o),
+        ("", "Endpoints") => endpoints::endpoints(e, n, Some(o)),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::endpoint_slice(e, n, Some(o)),
+        ("", "PersistentVolume") => persistent::persistent_volume_update(e, n, o),
+        ("", "PersistentVolumeClaim") => persistent::claim_update(e, n, o),
+        ("", "Node") => {
+            node::node(e, n);
+            node::node_update(e, n, o);
+        }
+        ("", "ResourceQuota") => quota::resource_quota_update(e, n, o),
+        ("" | "events.k8s.io", "Event") => node::event_update(e, n, o, group),
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
+            always(e, group, kind, n);
+            e.immutable(n, o, "spec.selector");
+        }
+        ("apps", "StatefulSet") => apps::stateful_set(e, n, Some(o)),
+        ("apps", "ControllerRevision") => others::controller_revision(e, n, Some(o)),
+        ("batch", "Job") => apps::job_update(e, n, o),
+        ("batch", "CronJob") => apps::cron_job(e, n, Some(o)),
+        ("storage.k8s.io", "StorageClass") => {
+            storage::storage_class(e, n);
+            storage::storage_class_update(e, n, o);
+        }
+        ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update(e, n, o),
+        ("storage.k8s.io", "CSIDriver") => storage::csi_driver_update(e, n, o),
+        ("storage.k8s.io", "CSINode") => storage::csi_node_update(e, n, o),
+        ("storage.k8s.io", "CSIStorageCapacity") => storage::csi_storage_capacity_update(e, n, o),
+        ("storage.k8s.io", "VolumeAttributesClass") => storage::volume_attributes_class_update(e, n, o),
+        ("networking.k8s.io", "IngressClass") => network::ingress_class_update(e, n, o),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(e, n, Some(o)),
+        ("rbac.authorization.k8s.io", "RoleBinding") => rbac::binding_update(e, n, o, true),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac::binding_update(e, n, o, false),
+        ("scheduling.k8s.io", "PriorityClass") => others::priority_class_update(e, n, o),
+        ("node.k8s.io", "RuntimeClass") => others::runtime_class_update(e, n, o),
+        _ => always(e, group, kind, n),
+    }
+    errors
+}
+
+/// What is wrong with making `new` of `old` through the status subresource.
+pub fn status_update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let e = &mut errors;
+    let (n, o) = (&At::root(new), &At::root(old));
+    let replicas = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
+    match (group, kind) {
+        ("", "Namespace") => config::namespace_status_update(e, n),
+        ("", "Pod") => pod::pod_status_update(e, n, o),
+        ("", "Node") => node::node_update(e, n, o),
+        ("", "Service") => service::service_status_update(e, n, o),
+        ("", "PersistentVolume") => persistent::version_required(e, n),
+        ("", "PersistentVolumeClaim") => persistent::claim_status_update(e, n),
+        ("", "ResourceQuota") => quota::resource_quota_status_update(e, n),
+        ("networking.k8s.io", "Ingress") => service::load_balancer_status(e, n, o, None),
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => {
+            apps::counts(e, n, &replicas, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]);
+        }
+        ("apps", "Deployment") => {
+            let fields = [
+                "observedGeneration",
+                "replicas",
+                "updatedReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "unavailableReplicas",
+                "terminatingReplicas",
+                "collisionCount",
+            ];
+            apps::counts(e, n, &fields, &["updatedReplicas", "readyReplicas", "availableReplicas"]);
+            apps::collisions(e, n, o);
+        }
+        ("apps", "StatefulSet") => {
+            let fields = [
+                "replicas",
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+                "observedGeneration",
+                "collisionCount",
+            ];
+            let bounded = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+            apps::counts(e, n, &fields, &bounded);
+            apps::collisions(e, n, o);
+        }
+        ("apps", "DaemonSet") => {
+            let fields = [
+                "currentNumberScheduled",
+                "numberMisscheduled",
+                "desiredNumberScheduled",
+                "numberReady",
+                "observedGeneration",
+                "updatedNumberScheduled",
+                "numberAvailable",
+                "numberUnavailable",
+                "collisionCount",
+            ];
+            apps::counts(e, n, &fields, &[]);
+            apps::collisions(e, n, o);
+        }
+        ("batch", "Job") => apps::counts(e, n, &["active", "succeeded", "failed", "ready", "terminating"], &[]),
+        ("policy", "PodDisruptionBudget") => others::pod_disruption_budget_status_update(e, n),
+        ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update(e, n, o),
+        ("certificates.k8s.io", "CertificateSigningRequest") => others::certificate_conditions(e, n),
+        _ => {}
+    }
+    errors
+}
+
+/// What is wrong with making `new` of `old` through any subresource that takes the whole object.
+pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Value, old: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let (n, o) = (&At::root(new), &At::root(old));
+    match (group, kind, subresource) {
+        (_, _, "status") => return status_update(group, kind, new, old),
+        ("", "Namespace", "finalize") => config::namespace_finalize_update(&mut errors, n),
+        ("", "Pod", "ephemeralcontainers") => pod::ephemeral_containers_update(&mut errors, n, o),
+        ("", "Pod", "resize") => pod::resize_update(&mut errors, n, o),
+        ("certificates.k8s.io", "CertificateSigningRequest", "approval") => {
+            others::certificate_conditions(&mut errors, n);
+        }
+        _ => {}
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! What may change in a Pod once it is there: little.
+
+use conductor_machinery::field::{Errors, Path};
+use conductor_machinery::names;
+use serde_json::Value;
+
+use super::{MIRROR, pod_object, scheduling, static_pod_error};
+use crate::compute::quality_of_service;
+use crate::validate::at::{At, IMMUTABLE, Report, same_field};
+use crate::validate::common::{ip, subdomain};
+use crate::value::{annotation, get, keep, list, list_mut, remove, same, set, text};
+
+/// What clients are told they may change.
+const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+pub(crate) fn pod_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    pod_object(errors, new);
+    mirror(errors, new, old);
+    let (spec, old_spec) = (new.field("spec"), old.field("spec"));
+    for kind in ["containers", "initContainers"] {
+        if spec.list(kind).len() != old_spec.list(kind).len() {
+            return errors.forbidden(&spec.at(kind), "pod updates may not add or remove containers");
+        }
+    }
+    let deadline = spec.maybe_int("activeDeadlineSeconds");
+    let old_deadline = old_spec.maybe_int("activeDeadlineSeconds");
+    let path = spec.at("activeDeadlineSeconds");
+    match (deadline, old_deadline) {
+        (Some(seconds), _) if !(0..=i64::from(i32::MAX)).contains(&seconds) => {
+            return errors.invalid(&path, seconds, names::range_error(0, i32::MAX.into()));
+        }
+        (Some(seconds), Some(before)) if before < seconds => {
+            return errors.invalid(&path, seconds, "must be less than or equal to previous value");
+        }
+        (None, Some(_)) => {
+            errors.invalid(&path, Value::Null, "must not update from a positive integer to nil value");
+        }
+        _ => {}
+    }
+    added_tolerations(errors, &spec, &old_spec);
+    let before: Vec<&str> = old_spec.list("schedulingGates").iter().map(|gate| text(gate, "name")).collect();
+    for gate in spec.items("schedulingGates").filter(|gate| !before.contains(&gate.text("name"))) {
+        let detail = format!("only deletion is allowed, but found new scheduling gate '{}'", gate.text("name"));
+        errors.forbidden(&gate.at("name"), &detail);
+    }
+    if same(spec.value, old_spec.value) {
+        return;
+    }
+    let mut munged = spec.value.clone();
+    for kind in ["containers", "initContainers"] {
+        for (container, before) in list_mut(&mut munged, kind).iter_mut().zip(old_spec.list(kind)) {
+            keep(container, before, "image");
+        }
+    }
+    for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        keep(&mut munged, old_spec.value, field);
+    }
+    if old_spec.int("terminationGracePeriodSeconds") < 0 && spec.int("terminationGracePeriodSeconds") == 1 {
+        keep(&mut munged, old_spec.value, "terminationGracePeriodSeconds");
+    }
+    if !old_spec.list("schedulingGates").is_empty() {
+        gated(errors, &spec, &old_spec, &mut munged);
+    }
+    if !same(&munged, old_spec.value) {
+        errors.forbidden(&spec.path, UPDATABLE);
+    }
+}
+
+fn mirror(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    let path = new.at("metadata.annotations").key(MIRROR);
+    match (annotation(new.value, MIRROR), annotation(old.value, MIRROR)) {
+        (now, Some(before)) if now != Some(before) => {
+            errors.forbidden(&path, "may not remove or update mirror pod annotation");
+        }
+        (Some(_), None) => errors.forbidden(&path, "may not add mirror pod annotation"),
+        _ => {}
+    }
+}
+
+fn added_tolerations(errors: &mut Errors, spec: &At<'_>, old_spec: &At<'_>) {
+    for before in old_spec.list("tolerations") {
+        let kept = spec.list("tolerations").iter().any(|now| {
+            let mut before = before.clone();
+            keep(&mut before, now, "tolerationSeconds");
+            same(&before, now)
+        });
+        if !kept {
+            let detail = "existing toleration can not be modified except its tolerationSeconds";
+            return errors.forbidden(&spec.at("tolerations"), detail);
+        }
+    }
+    scheduling::tolerations(errors, spec);
+}
+
+/// A Pod that waits at a gate may still be told more exactly where to run.
+fn gated(errors: &mut Errors, spec: &At<'_>, old_spec: &At<'_>, munged: &mut Value) {
+    let selector = get(spec.value, "nodeSelector");
+    let narrowed = crate::value::entries(old_spec.value, "nodeSelector").all(|(key, value)| selector.get(key) == Some(value));
+    if !narrowed {
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.invalid(&spec.at("nodeSelector"), selector.clone(), detail);
+    }
+    keep(munged, old_spec.value, "nodeSelector");
+    let terms = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let (now, before) = (spec.list(terms), old_spec.list(terms));
+    if !before.is_empty() {
+        if now.len() != before.len() {
+            let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+            errors.invalid(&spec.at(terms), now.to_vec(), detail);
+        } else {
+            for (i, (now, before)) in now.iter().zip(before).enumerate() {
+                if !only_added(now, before) {
+                    let detail = "only additions are allowed (no mutations or deletions)";
+                    errors.invalid(&spec.at(terms).index(i), now.clone(), detail);
+                }
+            }
+        }
+    }
+    match old_spec.get("affinity.nodeAffinity") {
+        Value::Null => {
+            remove(munged, "affinity", "nodeAffinity");
+            let empty = get(munged, "affinity").as_object().is_some_and(|map| map.values().all(Value::is_null));
+            if empty && !old_spec.has("affinity") {
+                remove(munged, "", "affinity");
+            }
+        }
+        before => set(munged, "affinity", "nodeAffinity", before.clone()),
+    }
+}
+
+fn only_added(new: &Value, old: &Value) -> bool {
+    let fields = ["matchExpressions", "matchFields"];
+    if fields.iter().all(|field| list(old, field).is_empty()) {
+        return fields.iter().all(|field| list(new, field).is_empty());
+    }
+    fields.iter().all(|field| {
+        let (now, before) = (list(new, field), list(old, field));
+        now.len() >= before.len() && now.iter().zip(before).all(|(now, before)| same(now, before))
+    })
+}
+
+pub(crate) fn pod_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    mirror(errors, new, old);
+    let status = new.field("status");
+    for condition in status.items("conditions") {
+        if condition.int("observedGeneration") < 0 {
+            let value = condition.int("observedGeneration");
+            errors.invalid(&condition.at("observedGeneration"), value, "must be a non-negative integer");
+        }
+        let kind = condition.text("type");
+        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+            errors.each(&condition.at("Type"), kind, names::qualified_name(kind));
+        }
+    }
+    if new.text("spec.nodeName") != old.text("spec.nodeName") {
+        errors.forbidden(&status.at("nodeName"), "may not be changed directly");
+    }
+    let (nominated, before) = (status.text("nominatedNodeName"), old.text("status.nominatedNodeName"));
+    if !nominated.is_empty() && nominated != before {
+        subdomain(errors, &status.at("nominatedNodeName"), nominated);
+        if !old.text("spec.nodeName").is_empty() {
+            let detail = "may not be set on pods that are already bound to a node";
+            errors.forbidden(&status.at("nominatedNodeName"), detail);
+        }
+    }
+    if status.int("observedGeneration") < 0 {
+        let value = status.int("observedGeneration");
+        errors.invalid(&status.at("observedGeneration"), value, "must be a non-negative integer");
+    }
+    if status.text("qosClass") != old.text("status.qosClass") {
+        errors.invalid(&status.at("qosClass"), status.text("qosClass"), IMMUTABLE);
+    }
+    for (statuses, containers) in [
+        ("containerStatuses", Some("containers")),
+        ("initContainerStatuses", Some("initContainers")),
+        ("ephemeralContainerStatuses", None),
+    ] {
+        no_resurrection(errors, new, old, statuses, containers);
+    }
+    addresses(errors, new, old, "podIPs");
+    let first = status.list("hostIPs").first().map(|address| text(address, "ip"));
+    if let Some(first) = first.filter(|first| *first != status.text("hostIP")) {
+        errors.invalid(&status.at("hostIPs").index(0).child("ip"), first, "must be equal to `hostIP`");
+    }
+    addresses(errors, new, old, "hostIPs");
+}
+
+fn addresses(errors: &mut Errors, new: &At<'_>, old: &At<'_>, field: &str) {
+    let path = Path::root("status").child(field);
+    let of = |pod: &At<'_>| -> Vec<String> {
+        pod.list(&format!("status.{field}")).iter().map(|address| text(address, "ip").to_owned()).collect()
+    };
+    let (now, before) = (of(new), of(old));
+    let before: Vec<&str> = before.iter().map(String::as_str).collect();
+    for (i, address) in now.iter().enumerate() {
+        ip(errors, &path.index(i), address, &before);
+    }
+    let six = now.iter().filter(|address| address.contains(':')).count();
+    if now.len() > 1 && (six != 1 || now.len() > 2) {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(&path, new.get(&format!("status.{field}")).clone(), detail);
+    }
+}
+
+/// A container that ended for good does not come back.
+fn no_resurrection(errors: &mut Errors, new: &At<'_>, old: &At<'_>, statuses: &str, containers: Option<&str>) {
+    let path = Path::root("status").child(statuses);
+    let field = format!("status.{statuses}");
+    for (i, before) in old.list(&field).iter().enumerate() {
+        let ended = get(before, "state.terminated");
+        if ended.is_null() {
+            continue;
+        }
+        let name = text(before, "name");
+        let alive = new
+            .list(&field)
+            .iter()
+            .any(|now| text(now, "name") == name && get(now, "state.terminated").is_null());
+        let code = get(ended, "exitCode").as_i64().unwrap_or(0);
+        let may = containers.is_some_and(|list| may_restart(old, list, name, code));
+        if alive && !may {
+            errors.forbidden(&path.index(i).child("state"), "may not be transitioned to non-terminated state");
+        }
+    }
+}
+
+fn may_restart(pod: &At<'_>, containers: &str, name: &str, code: i64) -> bool {
+    let container = pod.field("spec").list(containers).iter().find(|container| text(container, "name") == name);
+    let Some(container) = container else { return false };
+    for rule in list(container, "restartPolicyRules") {
+        let listed = list(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
+        if listed == (text(rule, "exitCodes.operator") == "In") {
+            return true;
+        }
+    }
+    let own = text(container, "restartPolicy");
+    match if own.is_empty() { pod.text("spec.restartPolicy") } else { own } {
+        "Always" => true,
+        "OnFailure" => code != 0,
+        _ => false,
+    }
+}
+
+pub(crate) fn ephemeral_containers_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    pod_object(errors, new);
+    if annotation(old.value, MIRROR).is_some() {
+        *errors = static_pod_error("static pods do not support ephemeral containers");
+        return;
+    }
+    let path = new.at("spec.ephemeralContainers");
+    for before in old.list("spec.ephemeralContainers") {
+        let name = text(before, "name");
+        match new.list("spec.ephemeralContainers").iter().find(|now| text(now, "name") == name) {
+            None => errors.forbidden(&path, &format!("existing ephemeral containers {name:?} may not be removed\n")),
+            Some(now) if !same(now, before) => {
+                errors.forbidden(&path, &format!("existing ephemeral containers {name:?} may not be changed\n"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+pub(crate) fn resize_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    pod_object(errors, new);
+    if annotation(old.value, MIRROR).is_some() {
+        *errors = static_pod_error("static pods cannot be resized");
+        return;
+    }
+    let (spec, old_spec) = (new.field("spec"), old.field("spec"));
+    if quality_of_service(spec.value) != quality_of_service(old_spec.value) {
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        errors.invalid(&spec.path, new.text("status.qosClass"), detail);
+    }
+    let mut munged = spec.value.clone();
+    for kind in ["containers", "initContainers"] {
+        if spec.list(kind).len() != old_spec.list(kind).len() {
+            let detail = format!("{kind} may not be added or removed on resize");
+            return errors.forbidden(&spec.at(kind), &detail);
+        }
+        for (container, before) in spec.items(kind).zip(old_spec.list(kind)) {
+            if container.text("name") != text(before, "name") {
+                errors.forbidden(&container.at("name"), &format!("{kind} may not be renamed or reordered on resize"));
+            }
+            for field in ["requests", "limits"] {
+                let asked = container.get("resources").get(field);
+                let kept = crate::value::entries(before, &format!("resources.{field}"))
+                    .all(|(name, _)| asked.is_some_and(|asked| asked.get(name).is_some()));
+                if !kept {
+                    let path = container.at("resources").child(field);
+                    errors.forbidden(&path, &format!("resource {field} cannot be removed"));
+                }
+            }
+        }
+        for (container, before) in list_mut(&mut munged, kind).iter_mut().zip(old_spec.list(kind)) {
+            for field in ["requests", "limits"] {
+                for resource in ["cpu", "memory"] {
+                    let path = format!("resources.{field}");
+                    match get(before, &path).get(resource) {
+                        Some(amount) => set(container, &path, resource, amount.clone()),
+                        None => remove(container, &path, resource),
+                    }
+                }
+            }
+        }
+    }
+    if !same_field("spec", &munged, old_spec.value) {
+        errors.forbidden(&spec.path, "only cpu and memory resources are mutable");
+    }
+}
