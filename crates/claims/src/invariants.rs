@@ -195,3 +195,40 @@ fn nothing_doubled(world: &World<'_>) -> Vec<(String, String)> {
     let twice = made.into_iter().filter(|(_, n)| *n > 1);
     twice.map(|(claim, n)| (claim.to_owned(), format!("{n} resources were made for it"))).collect()
 }
+
+/// Violations among PersistentVolumes and PersistentVolumeClaims; other objects are passed over.
+pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
+    let of_kind = |kind: &'static str| objects.iter().copied().filter(move |o| text(&o["kind"]) == kind);
+    let violation = |invariant, object: &Value, message| Violation { invariant, object: name(object), message };
+    let mut broken = Vec::new();
+    let mut holders: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for volume in of_kind("PersistentVolume") {
+        let claim = text(&volume["spec"]["claimRef"]["uid"]);
+        if !claim.is_empty() {
+            holders.entry(claim).or_default().push(volume);
+        }
+    }
+    for (claim, volumes) in &holders {
+        let bound = volumes.iter().filter(|v| phase(v) == "Bound").count();
+        if bound > 1 || (at_rest && volumes.len() > 1) {
+            broken.push(violation("a claim has one volume", volumes[0], format!("{} volumes refer to claim {claim}", volumes.len())));
+        }
+    }
+    if !at_rest {
+        return broken;
+    }
+    for claim in of_kind("PersistentVolumeClaim").filter(|c| phase(c) == "Bound") {
+        let volume = of_kind("PersistentVolume").find(|v| v["metadata"]["name"] == claim["spec"]["volumeName"]);
+        let agrees = volume.is_some_and(|v| text(&v["spec"]["claimRef"]["uid"]) == uid(claim) && phase(v) == "Bound");
+        if !agrees {
+            broken.push(violation("a bound pair agrees", claim, "its volume does not say so".to_owned()));
+        }
+    }
+    for volume in of_kind("PersistentVolume").filter(|v| phase(v) == "Bound") {
+        let claim = text(&volume["spec"]["claimRef"]["uid"]);
+        if !of_kind("PersistentVolumeClaim").any(|c| uid(c) == claim) {
+            broken.push(violation("a reference has its claim", volume, format!("is Bound to claim {claim}, which does not exist")));
+        }
+    }
+    broken
+}

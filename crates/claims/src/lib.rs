@@ -16,3 +16,4 @@ pub mod template;
 pub mod types;
 pub mod version;
 pub mod views;
+pub mod volumes;

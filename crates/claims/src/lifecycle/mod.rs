@@ -22,6 +22,13 @@ pub use resource::{Found, Implementation, Presence, ResourceScene, implementatio
 pub use status::{Condition, condition_of};
 pub use write::{Event, Plan, Target, Verb, Version, Write};
 
+/// What the lives of volumes share.
+pub(crate) mod parts {
+    pub(crate) use super::claim::{deleting, phase, uid};
+    pub(crate) use super::status::status_patch;
+    pub(crate) use super::write::finalizer;
+}
+
 /// Holds a claim until its resource is released.
 pub const CLAIM_FINALIZER: &str = "conductor.io/claim";
 /// Holds a resource until its implementation is reclaimed.
@@ -32,6 +39,8 @@ pub const RESOURCE_UID: &str = "conductor.io/resource-uid";
 pub const RESOURCE_NAME: &str = "conductor.io/resource";
 /// On an implementation that outlived its resource by policy.
 pub const RETAINED: &str = "conductor.io/retained";
+/// On an implementation that its resource has taken into service; from then on it may hold data.
+pub const RECORDED: &str = "conductor.io/recorded";
 /// On a resource made for a claim: the claim's uid.
 pub const PROVISIONED_FOR: &str = "conductor.io/provisioned-for";
 /// On connection objects: the uid of their claim.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, Target, finalizer};
-use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
+use crate::lifecycle::{PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
 use crate::names::joined;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
@@ -362,6 +362,9 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             why = format!("{name} is being deleted by someone else");
             continue;
         }
+        if object["metadata"]["annotations"][RECORDED].as_str() != Some("true") {
+            plan.patch(object, json!({"metadata": {"annotations": {RECORDED: "true"}}}), "mark the implementation as in service");
+        }
         if let Some(wanted) = implementation.wanted.as_ref().filter(|w| drifted(object, w)) {
             plan.apply(object, wanted.clone(), "bring the implementation back to its template");
         }
@@ -467,12 +470,16 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     }
 }
 
-/// What becomes of an implementation whose resource is gone, as the API server itself says: a late write of another manager's.
+/// What becomes of an implementation whose resource is gone, as the API server itself says.
+///
+/// One that no resource ever took into service is a late write of another manager's, and goes. One in service may hold data: its
+/// resource was removed by force, and an administrator is to decide ([`crate::invariants`] names it).
 pub fn orphan(implementation: &Value) -> Plan {
     let mut plan = Plan::default();
     let labelled = implementation["metadata"]["labels"][RESOURCE_UID].is_string();
     let retained = implementation["metadata"]["annotations"][RETAINED].as_str() == Some("true");
-    if labelled && !retained && !deleting(implementation) {
+    let recorded = implementation["metadata"]["annotations"][RECORDED].as_str() == Some("true");
+    if labelled && !retained && !recorded && !deleting(implementation) {
         plan.delete(implementation, "its resource is gone");
     }
     plan

@@ -1,0 +1,328 @@
+//! The lives of volumes and their claims.
+//!
+//! The order of a bind is the engine's: the volume refers to the claim, the claim names the volume, the volume says Bound, the claim
+//! says Bound. Kubernetes lets the volume say Bound before the claim names it; a claim deleted in between then costs it its volume.
+
+use serde_json::{Map, Value, json};
+
+use crate::lifecycle::{Condition, Plan, Presence};
+use crate::lifecycle::parts::{deleting, finalizer, phase, status_patch, uid};
+use crate::matching::{Decision, Reason};
+use crate::volumes::{
+    BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIM_PROTECTION, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, VOLUME_PROTECTION, rules,
+};
+
+/// What is to be known about a PersistentVolumeClaim.
+pub struct VolumeClaimScene<'s> {
+    /// The claim.
+    pub claim: &'s Value,
+    /// What matching says.
+    pub decision: Option<&'s Decision>,
+    /// The volume it names, or is to be bound to.
+    pub volume: Option<&'s Value>,
+    /// The default class, for a claim that names none.
+    pub default_class: Option<&'s str>,
+    /// Pods with a node that use it.
+    pub consumers: &'s [String],
+    /// Whether the protection finalizers are ours to keep; on Kubernetes they are not.
+    pub protect: bool,
+    /// The time to write into conditions.
+    pub now: &'s str,
+}
+
+/// What is to be known about a PersistentVolume.
+pub struct VolumeScene<'s> {
+    /// The volume.
+    pub volume: &'s Value,
+    /// The claim with the uid it refers to.
+    pub claim: Presence<'s>,
+    /// Its implementation, if it was made from a class of ours.
+    pub implementation: Option<&'s Value>,
+    /// Whether the protection finalizers are ours to keep.
+    pub protect: bool,
+    /// The time to write.
+    pub now: &'s str,
+}
+
+fn annotated(object: &Value, name: &str) -> bool {
+    object["metadata"]["annotations"][name].is_string()
+}
+
+fn refers(volume: &Value, claim: &Value) -> bool {
+    !uid(claim).is_empty() && volume["spec"]["claimRef"]["uid"].as_str() == Some(uid(claim))
+}
+
+/// What is to be written about a PersistentVolumeClaim now.
+pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let claim = scene.claim;
+    if deleting(claim) {
+        if scene.protect
+            && scene.consumers.is_empty()
+            && let Some(list) = finalizer(claim, CLAIM_PROTECTION, false)
+        {
+            plan.patch(claim, json!({"metadata": {"finalizers": list}}), "no Pod uses the claim any more");
+        }
+        return plan;
+    }
+    if scene.protect
+        && let Some(list) = finalizer(claim, CLAIM_PROTECTION, true)
+    {
+        plan.patch(claim, json!({"metadata": {"finalizers": list}}), "protect the claim");
+    }
+    let named = claim["spec"]["volumeName"].as_str().unwrap_or_default();
+    if annotated(claim, BIND_COMPLETED) {
+        match scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(named)) {
+            _ if named.is_empty() => lost(scene, "ClaimLost", "it was bound and names no volume any more".into(), &mut plan),
+            None => lost(scene, "ClaimLost", format!("PersistentVolume {named} is gone: restore it under this name, or delete the claim"), &mut plan),
+            Some(volume) if refers(volume, claim) || volume["spec"]["claimRef"].is_null() => bind(scene, volume, &mut plan),
+            Some(_) => lost(scene, "ClaimMisbound", format!("PersistentVolume {named} is bound to another claim"), &mut plan),
+        }
+        return plan;
+    }
+    match scene.decision {
+        Some(Decision::Bind { resource, .. }) => {
+            if let Some(volume) = scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(resource)) {
+                bind(scene, volume, &mut plan);
+            }
+        }
+        Some(Decision::Wait { reason, summary }) => {
+            if let Some(class) = scene.default_class.filter(|_| named.is_empty() && nameless(claim)) {
+                plan.patch(claim, json!({"spec": {"storageClassName": class}}), "the default class stands in");
+                return plan;
+            }
+            let counted = summary.text(&rules());
+            let (word, message) = match reason {
+                Reason::FirstConsumer(_) => ("WaitForFirstConsumer", "waiting for a Pod that uses it to be scheduled".to_owned()),
+                Reason::NamedMissing(name) => ("VolumeMissing", format!("PersistentVolume {name} does not exist")),
+                Reason::NamedRefused(name, refusal) => ("VolumeMismatch", format!("PersistentVolume {name} cannot be used: {refusal:?}")),
+                Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
+                _ => ("NoMatch", counted),
+            };
+            pending(scene, word, message, &mut plan);
+        }
+        Some(Decision::Provision { class, .. }) => {
+            pending(scene, "Provisioning", format!("a volume of class {class} is to be made"), &mut plan);
+        }
+        None => {}
+    }
+    plan
+}
+
+/// Whether a claim says nothing of its class.
+fn nameless(claim: &Value) -> bool {
+    claim["spec"]["storageClassName"].is_null() && !annotated(claim, super::BETA_CLASS)
+}
+
+fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
+    let claim = scene.claim;
+    let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+    let preset = volume["spec"]["claimRef"].is_object();
+    if !refers(volume, claim) {
+        let reserved = volume["spec"]["claimRef"]["uid"].as_str().unwrap_or_default().is_empty()
+            && volume["spec"]["claimRef"]["namespace"] == claim["metadata"]["namespace"]
+            && volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"];
+        let takeable = matches!(phase(volume), "Available") || (annotated(claim, BIND_COMPLETED) && !preset);
+        if deleting(volume) || !takeable || (preset && !reserved) {
+            return;
+        }
+        let mut patch = json!({"spec": {"claimRef": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim["metadata"]["namespace"],
+            "name": claim["metadata"]["name"],
+            "uid": uid(claim),
+            "resourceVersion": claim["metadata"]["resourceVersion"],
+        }}});
+        if !preset {
+            patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+        }
+        if scene.protect
+            && let Some(list) = finalizer(volume, VOLUME_PROTECTION, true)
+        {
+            patch["metadata"]["finalizers"] = list;
+        }
+        plan.patch(volume, patch, "refer to the claim");
+    }
+    let mut patch = Map::new();
+    let mut annotations = Map::new();
+    if claim["spec"]["volumeName"].as_str() != Some(name) {
+        patch.insert("spec".into(), json!({"volumeName": name}));
+        annotations.insert(BOUND_BY_CONTROLLER.into(), json!("yes"));
+    }
+    if !annotated(claim, BIND_COMPLETED) {
+        annotations.insert(BIND_COMPLETED.into(), json!("yes"));
+    }
+    if !annotations.is_empty() {
+        patch.insert("metadata".into(), json!({"annotations": annotations}));
+    }
+    if !patch.is_empty() {
+        plan.patch(claim, Value::Object(patch), "name the volume");
+    }
+    if phase(volume) != "Bound" {
+        plan.patch_status(volume, json!({"phase": "Bound", "reason": null, "message": null}), "say Bound on the volume");
+    }
+    let fields = json!({
+        "phase": "Bound",
+        "accessModes": volume["spec"]["accessModes"],
+        "capacity": volume["spec"]["capacity"],
+    });
+    let told = Condition::new("Bound", true, "Bound", format!("bound to PersistentVolume {name}"));
+    // Kubernetes' own claims have no such condition: it is kept true where it was said, not added to every bind
+    let known = crate::lifecycle::condition_of(claim, "Bound").is_some();
+    let conditions: &[Condition] = if known { std::slice::from_ref(&told) } else { &[] };
+    if let Some(status) = status_patch(claim, fields, conditions, scene.now) {
+        plan.patch_status(claim, status, "say Bound on the claim");
+        if phase(claim) != "Bound" {
+            plan.event(claim, false, "Bound", format!("bound to PersistentVolume {name}"));
+        }
+    }
+}
+
+fn lost(scene: &VolumeClaimScene<'_>, reason: &'static str, message: String, plan: &mut Plan) {
+    let condition = Condition::new("Bound", false, reason, message.clone());
+    if let Some(status) = status_patch(scene.claim, json!({"phase": "Lost"}), &[condition], scene.now) {
+        plan.patch_status(scene.claim, status, "say Lost on the claim");
+        if phase(scene.claim) != "Lost" {
+            plan.event(scene.claim, true, reason, message);
+        }
+    }
+}
+
+fn pending(scene: &VolumeClaimScene<'_>, reason: &'static str, message: String, plan: &mut Plan) {
+    let condition = Condition::new("Bound", false, reason, message.clone());
+    let news = crate::lifecycle::condition_of(scene.claim, "Bound").is_none_or(|(_, r, _)| r != reason);
+    if let Some(status) = status_patch(scene.claim, json!({"phase": "Pending"}), &[condition], scene.now) {
+        plan.patch_status(scene.claim, status, "say why the claim waits");
+        if news {
+            plan.event(scene.claim, false, reason, message);
+        }
+    }
+}
+
+/// What is to be written about a PersistentVolume now.
+pub fn volume(scene: &VolumeScene<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let volume = scene.volume;
+    let claim = &volume["spec"]["claimRef"];
+    let by_controller = annotated(volume, BOUND_BY_CONTROLLER);
+    if deleting(volume) {
+        let unused = phase(volume) != "Bound" || matches!(scene.claim, Presence::Gone);
+        if scene.protect
+            && unused
+            && let Some(list) = finalizer(volume, VOLUME_PROTECTION, false)
+        {
+            plan.patch(volume, json!({"metadata": {"finalizers": list}}), "no claim uses the volume any more");
+        }
+        return plan;
+    }
+    if scene.protect
+        && let Some(list) = finalizer(volume, VOLUME_PROTECTION, true)
+    {
+        plan.patch(volume, json!({"metadata": {"finalizers": list}}), "protect the volume");
+    }
+    if claim.is_null() || claim["uid"].as_str().unwrap_or_default().is_empty() {
+        // free, or reserved for whoever comes under that name
+        if phase(volume) != "Available" {
+            say(scene, "Available", Value::Null, Value::Null, &mut plan);
+        }
+        return plan;
+    }
+    match (scene.claim, phase(volume)) {
+        (Presence::Unknown, _) => {}
+        (Presence::Gone, "Bound") => {
+            let message = "released; what becomes of it is up to its reclaim policy";
+            say(scene, "Released", json!("Released"), json!(message), &mut plan);
+        }
+        (Presence::Gone, "Released" | "Failed") => reclaim(scene, &mut plan),
+        // never bound, so never used
+        (Presence::Gone, _) => unbind(scene, by_controller, &mut plan),
+        (Presence::Alive(object), now) => {
+            let named = object["spec"]["volumeName"].as_str().unwrap_or_default();
+            let elsewhere = !named.is_empty() && Some(named) != volume["metadata"]["name"].as_str();
+            match now {
+                "Bound" if elsewhere => say(scene, "Released", json!("Misbound"), json!(format!("its claim names {named}")), &mut plan),
+                _ if elsewhere && by_controller => unbind(scene, true, &mut plan),
+                "" | "Pending" => say(scene, "Available", Value::Null, Value::Null, &mut plan),
+                _ => {}
+            }
+        }
+    }
+    plan
+}
+
+fn say(scene: &VolumeScene<'_>, phase_now: &str, reason: Value, message: Value, plan: &mut Plan) {
+    let fields = json!({"phase": phase_now, "reason": reason, "message": message});
+    if let Some(status) = status_patch(scene.volume, fields, &[], scene.now) {
+        plan.patch_status(scene.volume, status, "say where the volume is in its life");
+    }
+}
+
+/// Takes the reference back: what a controller wrote altogether, of an administrator's only what makes it this one claim's.
+fn unbind(scene: &VolumeScene<'_>, by_controller: bool, plan: &mut Plan) {
+    let patch = if by_controller {
+        json!({"spec": {"claimRef": null}, "metadata": {"annotations": {BOUND_BY_CONTROLLER: null}}})
+    } else {
+        json!({"spec": {"claimRef": {"uid": null, "resourceVersion": null}}})
+    };
+    plan.patch(scene.volume, patch, "take the reference back");
+    if phase(scene.volume) != "Available" {
+        say(scene, "Available", Value::Null, Value::Null, plan);
+    }
+}
+
+fn reclaim(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    let volume = scene.volume;
+    let recycle = volume["metadata"]["annotations"][RECLAIM].as_str() == Some("Recycle");
+    match volume["spec"]["persistentVolumeReclaimPolicy"].as_str() {
+        Some("Delete") if volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER) => match scene.implementation {
+            Some(implementation) if deleting(implementation) => {}
+            Some(implementation) => plan.delete(implementation, "its reclaim policy is Delete"),
+            None => plan.delete(volume, "its reclaim policy is Delete"),
+        },
+        // someone else's provisioner deletes it
+        Some("Delete") if annotated(volume, PROVISIONED_BY) => {}
+        Some("Delete") => {
+            let message = "nothing here can delete what is behind it: delete it by hand, then the volume";
+            say(scene, "Failed", json!("VolumeFailedDelete"), json!(message), plan);
+        }
+        _ if recycle => scrub(scene, plan),
+        _ => {}
+    }
+}
+
+/// As for other resources: asked for under a number, Available only when that number is done.
+fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    let volume = scene.volume;
+    let Some(implementation) = scene.implementation else {
+        let message = "nothing can scrub it: it has no implementation";
+        return say(scene, phase(volume), json!("CannotScrub"), json!(message), plan);
+    };
+    let Some(number) = volume["metadata"]["annotations"][SCRUB].as_str().and_then(|n| n.parse::<i64>().ok()) else {
+        let seen = [&implementation["spec"]["scrub"], &implementation["status"]["scrubbed"]];
+        let next = seen.into_iter().filter_map(Value::as_i64).max().unwrap_or(0).saturating_add(1);
+        plan.patch(volume, json!({"metadata": {"annotations": {SCRUB: next.to_string()}}}), "intend a scrub");
+        return say(scene, "Released", json!("Scrubbing"), json!("being scrubbed before it is used again"), plan);
+    };
+    if implementation["spec"]["scrub"].as_i64() != Some(number) {
+        plan.patch(implementation, json!({"spec": {"scrub": number}}), "ask for a scrub");
+        return;
+    }
+    if implementation["status"]["scrubbed"].as_i64() != Some(number) {
+        return;
+    }
+    match crate::lifecycle::condition_of(implementation, "Scrubbed") {
+        Some((true, _, _)) => {
+            let patch = json!({
+                "spec": {"claimRef": null},
+                "metadata": {"annotations": {BOUND_BY_CONTROLLER: null, SCRUB: null}},
+            });
+            plan.patch(volume, patch, "scrubbed: free again");
+            say(scene, "Available", Value::Null, Value::Null, plan);
+        }
+        Some((false, _, why)) => {
+            say(scene, "Failed", json!("ScrubFailed"), json!(format!("it could not be scrubbed and is not used again: {why}")), plan);
+        }
+        None => {}
+    }
+}

@@ -1,0 +1,33 @@
+//! PersistentVolume, PersistentVolumeClaim and StorageClass: views and lives by the Kubernetes binder's rules.
+//!
+//! The same engine matches them; what differs is here. Their annotations and phases are Kubernetes'; what those cannot say is in
+//! `status.reason` and `status.message` of the volume, in conditions of the claim, and in our annotations [`RECLAIM`] and [`SCRUB`].
+
+mod life;
+mod view;
+
+pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim};
+pub use view::{ask, default_class, offer, profile, rules};
+
+/// On a claim whose bind is complete; on a volume and a claim that a controller bound: `yes`.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// On what a controller bound, and may unbind.
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// On a volume that a provisioner made.
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// On a claim: the node its consumer was scheduled to.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The class of a volume or claim, before there was a field for it.
+pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// On a StorageClass that stands in for claims that name none.
+pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Holds a claim while Pods use it.
+pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// Holds a volume while it is bound.
+pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// Our provisioner's name in a StorageClass.
+pub const PROVISIONER: &str = "volume.conductor.io";
+/// On a volume whose policy is Retain: `Recycle` scrubs it and uses it again.
+pub const RECLAIM: &str = "conductor.io/reclaim-policy";
+/// On a volume being scrubbed: the number of the scrub.
+pub const SCRUB: &str = "conductor.io/scrub";

@@ -1,0 +1,258 @@
+//! PersistentVolumes by the Kubernetes binder's rules, on the toy API server.
+
+mod toy;
+
+use conductor_claims::invariants::volume_violations;
+use conductor_claims::lifecycle::{Plan, Presence};
+use conductor_claims::matching::{Decision, Index, NoJudge};
+use conductor_claims::volumes::{self, VolumeClaimScene, VolumeScene};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toy::{Api, Key};
+
+fn pv(name: &str, size: &str, class: &str, modes: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": {"storage": size}, "accessModes": modes, "storageClassName": class, "persistentVolumeReclaimPolicy": "Retain"},
+    })
+}
+
+fn pvc(name: &str, size: &str, class: Option<&str>) -> Value {
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "apps"},
+        "spec": {"resources": {"requests": {"storage": size}}, "accessModes": ["ReadWriteOnce"]},
+    });
+    if let Some(class) = class {
+        object["spec"]["storageClassName"] = json!(class);
+    }
+    object
+}
+
+fn storage_class(name: &str, default: bool, late: bool) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": name, "annotations": {volumes::DEFAULT_CLASS: default.to_string()}},
+        "provisioner": "example.com/none",
+        "volumeBindingMode": if late { "WaitForFirstConsumer" } else { "Immediate" },
+    })
+}
+
+fn key(kind: &str, namespace: &str, name: &str) -> Key {
+    (kind.into(), namespace.into(), name.into())
+}
+
+fn claim_key(name: &str) -> Key {
+    key("PersistentVolumeClaim", "apps", name)
+}
+
+fn volume_key(name: &str) -> Key {
+    key("PersistentVolume", "", name)
+}
+
+fn plan(look: &Api, at: &Key, truth: &Api) -> Plan {
+    let Some(object) = look.objects.get(at) else { return Plan::default() };
+    if at.0 == "PersistentVolume" {
+        let uid = object["spec"]["claimRef"]["uid"].as_str().unwrap_or_default();
+        let find = |api: &Api| api.objects.values().find(|o| o["metadata"]["uid"].as_str() == Some(uid)).cloned();
+        let (seen, there) = (find(look), find(truth));
+        let claim = match (&seen, &there) {
+            (Some(claim), Some(_)) => Presence::Alive(claim),
+            (_, None) => Presence::Gone,
+            (None, Some(_)) => Presence::Unknown,
+        };
+        let implementation = look.objects.get(&key("Thing", "conductor-system", &at.2));
+        return volumes::volume(&VolumeScene { volume: object, claim, implementation, protect: true, now: "now" });
+    }
+    let mut index = Index::new(volumes::rules());
+    for (_, volume) in look.of_kind("PersistentVolume") {
+        index.upsert(volumes::offer(volume));
+    }
+    let classes: Vec<&Value> = look.of_kind("StorageClass").map(|(_, o)| o).collect();
+    for class in &classes {
+        index.set_profile(volumes::profile(class, true));
+    }
+    let default = volumes::default_class(classes);
+    index.set_default_class(default.clone());
+    let ask = volumes::ask(object, false, None).expect("a claim");
+    let decision = index.decide(&ask, &NoJudge);
+    let name = match (&decision, object["spec"]["volumeName"].as_str()) {
+        (_, Some(name)) => name.to_owned(),
+        (Decision::Bind { resource, .. }, None) => resource.to_string(),
+        _ => String::new(),
+    };
+    volumes::volume_claim(&VolumeClaimScene {
+        claim: object,
+        decision: Some(&decision),
+        volume: look.objects.get(&volume_key(&name)),
+        default_class: default.as_deref(),
+        consumers: &[],
+        protect: true,
+        now: "now",
+    })
+}
+
+fn settle(api: &mut Api) {
+    for _ in 0..100 {
+        let mut idle = true;
+        for at in api.objects.keys().cloned().collect::<Vec<_>>() {
+            if at.0 == "Thing" {
+                let before = api.objects.get(&at).cloned();
+                api.provide(&at);
+                idle &= before == api.objects.get(&at).cloned();
+            } else if at.0 != "StorageClass" {
+                let plan = plan(api, &at, &api.clone());
+                idle &= plan.is_empty();
+                api.execute(&plan, usize::MAX, |_| {});
+            }
+        }
+        if idle {
+            return;
+        }
+    }
+    panic!("it never comes to rest");
+}
+
+fn phase<'a>(api: &'a Api, key: &Key) -> &'a str {
+    api.objects.get(key).map_or("gone", |o| o["status"]["phase"].as_str().unwrap_or_default())
+}
+
+/// Which volume a claim gets of some; empty: none.
+fn check(volumes: Vec<Value>, others: Vec<Value>, claim: Value, expected: &str) {
+    let mut api = Api::default();
+    for object in volumes.into_iter().chain(others) {
+        api.create(object).expect("created");
+    }
+    settle(&mut api);
+    let shown = claim.to_string();
+    api.create(claim).expect("created");
+    settle(&mut api);
+    let bound = &api.objects[&claim_key("c")];
+    assert_eq!(bound["spec"]["volumeName"].as_str().filter(|_| phase(&api, &claim_key("c")) == "Bound").unwrap_or_default(), expected, "{shown}");
+    if !expected.is_empty() {
+        assert_eq!(bound["metadata"]["annotations"][volumes::BIND_COMPLETED], json!("yes"));
+        assert_eq!(phase(&api, &volume_key(expected)), "Bound");
+    }
+    let objects: Vec<&Value> = api.objects.values().collect();
+    assert_eq!(volume_violations(&objects, true), []);
+}
+
+fn with(mut object: Value, path: &str, value: Value) -> Value {
+    *object.pointer_mut(path.rsplit_once('/').expect("a path").0).expect("a parent").as_object_mut().expect("an object").entry(path.rsplit_once('/').expect("a path").1).or_insert(Value::Null) = value;
+    object
+}
+
+#[test]
+fn the_binder_s_rules() {
+    let rwo: &[&str] = &["ReadWriteOnce"];
+    let both: &[&str] = &["ReadWriteOnce", "ReadOnlyMany"];
+    // the smallest that fits, ties by name
+    check(vec![pv("b", "20Gi", "", rwo), pv("a", "20Gi", "", rwo), pv("s", "5Gi", "", rwo), pv("l", "99Gi", "", rwo)], vec![], pvc("c", "10Gi", Some("")), "a");
+    // fewest extra modes before size
+    check(vec![pv("a", "10Gi", "", both), pv("b", "20Gi", "", rwo)], vec![], pvc("c", "10Gi", Some("")), "b");
+    // class: equal; "" is none; nil is the default, or none
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![], pvc("c", "10Gi", Some("")), "");
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![], pvc("c", "10Gi", Some("fast")), "a");
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![], pvc("c", "10Gi", None), "");
+    check(vec![pv("a", "10Gi", "", rwo)], vec![], pvc("c", "10Gi", None), "a");
+    check(vec![pv("a", "10Gi", "", rwo), pv("b", "10Gi", "fast", rwo)], vec![storage_class("fast", true, false)], pvc("c", "10Gi", None), "b");
+    // late binding
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![storage_class("fast", false, true)], pvc("c", "10Gi", Some("fast")), "");
+    let selected = with(pvc("c", "10Gi", Some("fast")), "/metadata/annotations", json!({volumes::SELECTED_NODE: "n1"}));
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![storage_class("fast", false, true)], selected, "a");
+    // mode
+    check(vec![with(pv("a", "10Gi", "", rwo), "/spec/volumeMode", json!("Block"))], vec![], pvc("c", "10Gi", Some("")), "");
+    check(vec![with(pv("a", "10Gi", "", rwo), "/spec/volumeMode", json!("Filesystem"))], vec![], pvc("c", "10Gi", Some("")), "a");
+    // selector
+    let select = with(pvc("c", "10Gi", Some("")), "/spec/selector", json!({"matchLabels": {"a": "b"}}));
+    check(vec![pv("a", "10Gi", "", rwo), with(pv("b", "50Gi", "", rwo), "/metadata/labels", json!({"a": "b"}))], vec![], select.clone(), "b");
+    // a claim that names its volume skips the selector, not size, class and modes
+    let named = |object: Value| with(object, "/spec/volumeName", json!("a"));
+    check(vec![pv("a", "10Gi", "", rwo)], vec![], named(select), "a");
+    check(vec![pv("a", "5Gi", "", rwo), pv("b", "10Gi", "", rwo)], vec![], named(pvc("c", "10Gi", Some(""))), "");
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![], named(pvc("c", "10Gi", Some(""))), "");
+    check(vec![pv("a", "10Gi", "", &["ReadOnlyMany"])], vec![], named(pvc("c", "10Gi", Some(""))), "");
+    // pre-bound wins over everything, and is nobody else's
+    let reserved = |name: &str, claim: &str| with(pv(name, "50Gi", "other", both), "/spec/claimRef", json!({"namespace": "apps", "name": claim}));
+    check(vec![pv("a", "10Gi", "", rwo), reserved("b", "c")], vec![], pvc("c", "10Gi", Some("")), "b");
+    check(vec![with(pv("a", "10Gi", "", rwo), "/spec/claimRef", json!({"namespace": "apps", "name": "x"}))], vec![], pvc("c", "10Gi", Some("")), "");
+}
+
+#[test]
+fn a_volume_s_life() {
+    let mut api = Api::default();
+    let mut volume = pv("v", "10Gi", "", &["ReadWriteOnce"]);
+    volume["metadata"]["annotations"] = json!({volumes::RECLAIM: "Recycle"});
+    api.create(volume).expect("created");
+    api.create(json!({"apiVersion": "p/v1", "kind": "Thing", "metadata": {"name": "v", "namespace": "conductor-system"}, "spec": {}})).expect("created");
+    api.create(pvc("c", "10Gi", Some(""))).expect("created");
+    settle(&mut api);
+    let (c, v) = (claim_key("c"), volume_key("v"));
+    assert_eq!((phase(&api, &c), phase(&api, &v)), ("Bound", "Bound"));
+    // gone and back: Lost, then healed
+    let kept = api.objects.remove(&v).expect("there");
+    settle(&mut api);
+    assert_eq!(phase(&api, &c), "Lost");
+    api.objects.insert(v.clone(), kept);
+    settle(&mut api);
+    assert_eq!(phase(&api, &c), "Bound");
+    // the volume is held while it is bound
+    api.delete(&v);
+    settle(&mut api);
+    assert_eq!(phase(&api, &v), "Bound");
+    api.patch(&v, &json!({"metadata": {"deletionTimestamp": null}}), false);
+    // another claim under the same name does not get the old one's volume before it is scrubbed
+    api.delete(&c);
+    settle(&mut api);
+    assert_eq!((phase(&api, &c), phase(&api, &v)), ("gone", "Available"));
+    assert_eq!(api.objects[&key("Thing", "conductor-system", "v")]["spec"]["scrub"], json!(1));
+    api.create(pvc("c", "10Gi", Some(""))).expect("created");
+    settle(&mut api);
+    assert_eq!(phase(&api, &c), "Bound");
+    // Retain without our annotation stays Released
+    api.patch(&v, &json!({"metadata": {"annotations": {volumes::RECLAIM: null}}}), false);
+    api.delete(&c);
+    settle(&mut api);
+    assert_eq!(phase(&api, &v), "Released");
+    api.create(pvc("c", "10Gi", Some(""))).expect("created");
+    settle(&mut api);
+    assert_eq!((phase(&api, &c), phase(&api, &v)), ("Pending", "Released"));
+    // an administrator frees it as on Kubernetes
+    api.patch(&v, &json!({"spec": {"claimRef": null}}), false);
+    settle(&mut api);
+    assert_eq!((phase(&api, &c), phase(&api, &v)), ("Bound", "Bound"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn crashes_and_races(steps in prop::collection::vec((0u8..10, any::<u8>(), 0u8..6), 0..100)) {
+        let mut api = Api::default();
+        let mut looks = [api.clone(), api.clone()];
+        for (what, which, cut) in steps {
+            match what {
+                0 => drop(api.create(pvc(&format!("c{}", which % 3), &format!("{}Gi", 1 + which % 4), Some("")))),
+                1 => api.delete(&claim_key(&format!("c{}", which % 3))),
+                2 => drop(api.create(pv(&format!("v{}", which % 4), &format!("{}Gi", 1 + which % 5), "", &["ReadWriteOnce"]))),
+                3 if which % 4 == 0 => api.delete(&volume_key(&format!("v{}", cut % 4))),
+                3 | 4 => looks[usize::from(which % 2)] = api.clone(),
+                _ => {
+                    let look = &looks[usize::from(which % 2)];
+                    let keys: Vec<&Key> = look.objects.keys().collect();
+                    if keys.is_empty() {
+                        continue;
+                    }
+                    let plan = plan(look, keys[usize::from(which / 2) % keys.len()], &api);
+                    let mut broken = Vec::new();
+                    api.execute(&plan, usize::from(cut), |api| {
+                        broken.extend(volume_violations(&api.objects.values().collect::<Vec<_>>(), false));
+                    });
+                    prop_assert!(broken.is_empty(), "{:?}", broken);
+                }
+            }
+        }
+        settle(&mut api);
+        let broken = volume_violations(&api.objects.values().collect::<Vec<_>>(), true);
+        prop_assert!(broken.is_empty(), "{:?}\n{:#?}", broken, api.objects.values().collect::<Vec<_>>());
+    }
+}
