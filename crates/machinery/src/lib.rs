@@ -5,6 +5,7 @@
 pub mod apply;
 pub mod field;
 pub mod json;
+pub mod jsonpath;
 pub mod meta;
 pub mod names;
 pub mod patch;
