@@ -13,3 +13,4 @@ pub mod quantity;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod time;
