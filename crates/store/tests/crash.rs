@@ -170,7 +170,7 @@ fn a_power_failure_at_any_moment_loses_nothing_acknowledged() {
             let last = disk.ops() + random.below(if round == 0 { 60 } else { 150 });
             disk.set_fault(move |_, op| (op > last).then_some(ErrorKind::Other));
             if let Ok(store) = open(&disk) {
-                verify(&store, &runs, &saw);
+                saw = verify(&store, &runs, &saw);
                 let number = 1000 * (round + 1);
                 runs.push(run(&store, &mut random, number, 12));
                 saw = verify(&store, &runs, &saw);
@@ -270,5 +270,42 @@ fn a_checkpoint_that_fails_harms_nothing() {
     };
     for failing in [DiskOp::Create, DiskOp::Write, DiskOp::Sync, DiskOp::Rename, DiskOp::SyncDirectory] {
         check(failing);
+    }
+}
+
+#[test]
+fn a_rotation_that_failed_half_way_does_not_void_later_writes() {
+    for seed in 0..20 {
+        let disk = SimulatedDisk::new(seed);
+        let store = open(&disk).expect("opens");
+        let put = |size| store.commit_blocking(Op::put("a", format!("{size}"), vec![b'.'; size], Expect::Any).into());
+        put(4_000).expect("commits");
+        // The new segment has its name, but nobody knows for how long.
+        disk.set_fault(|op, _| (op == DiskOp::SyncDirectory).then_some(ErrorKind::Other));
+        put(4_001).expect_err("needs a new segment");
+        disk.heal();
+        put(10).expect("would fit into the old one");
+        let store = open(&disk.after_power_failure(seed)).expect("opens");
+        assert_eq!((store.count("a"), store.revision()), (2, 2));
+    }
+}
+
+#[test]
+fn what_only_the_page_cache_holds_is_made_durable_before_it_is_shown() {
+    for seed in 0..20 {
+        let disk = SimulatedDisk::new(seed);
+        let store = open(&disk).expect("opens");
+        // Killed between the write and its sync.
+        let mut written = false;
+        disk.set_fault(move |op, _| {
+            let dead = written;
+            written |= op == DiskOp::Write;
+            dead.then_some(ErrorKind::NotConnected)
+        });
+        let result = store.commit_blocking(Op::put("a", "key", vec![b'.'; 5_000], Expect::Any).into());
+        assert!(matches!(result, Err(CommitError::Io { unknown: true, .. })));
+        let disk = disk.after_kill();
+        assert_eq!(open(&disk).expect("opens").count("a"), 1);
+        assert_eq!(open(&disk.after_power_failure(seed)).expect("opens").count("a"), 1);
     }
 }

@@ -363,8 +363,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-
     #[test]
     fn the_store_shows_what_the_model_shows(actions in proptest::collection::vec(action(), 1..60)) {
         let mut world = World::new();

@@ -133,7 +133,8 @@ impl SimulatedDisk {
         })))
     }
 
-    /// Lets `fault` decide, by what is asked and its number since the disk was made, what fails and how.
+    /// Lets `fault` decide, by what is asked and its number since the disk was made, what fails and how. Writes and syncs that
+    /// fail may have done some of it; with `NotConnected` the disk is gone and nothing happens.
     pub fn set_fault(&self, fault: impl FnMut(DiskOp, u64) -> Option<io::ErrorKind> + Send + 'static) {
         self.0.lock().fault = Some(Box::new(fault));
     }
@@ -160,9 +161,14 @@ impl SimulatedDisk {
         let mut new = disk.0.lock();
         let mut random = Random::new(seed);
         let mut names = sim.durable_names.clone();
-        // File systems keep the order of changes to a directory, so a prefix of them survives.
+        // Most file systems keep the order of changes to a directory, so a prefix of them survives; nothing promises it.
+        let ordered = random.one_in(2);
         let survived = random.below(sim.name_changes.len() as u64 + 1) as usize;
-        sim.name_changes[..survived].iter().for_each(|change| change.apply(&mut names));
+        for (index, change) in sim.name_changes.iter().enumerate() {
+            if if ordered { index < survived } else { random.one_in(2) } {
+                change.apply(&mut names);
+            }
+        }
         new.files = sim.files.clone();
         for file in &mut new.files {
             file.settle(&mut random);
@@ -293,7 +299,11 @@ impl DiskFile for SimulatedFile {
         let mut sim = self.disk.0.lock();
         let asked = sim.ask(DiskOp::Write).and_then(|()| sim.reserve(self.file, offset as usize + bytes.len()));
         // A write that fails may have written some of it.
-        let done = if asked.is_ok() { bytes.len() } else { sim.random.below(bytes.len() as u64) as usize };
+        let done = match &asked {
+            Ok(()) => bytes.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => return asked,
+            Err(_) => sim.random.below(bytes.len() as u64) as usize,
+        };
         let file = &mut sim.files[self.file];
         write(&mut file.cache, offset as usize, &bytes[..done]);
         file.dirty.push(Dirty::Write(offset as usize, bytes[..done].to_vec()));
@@ -337,6 +347,7 @@ impl DiskFile for SimulatedFile {
                     }
                 }
             }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(_) => file.settle(&mut random),
         }
         random.number();
