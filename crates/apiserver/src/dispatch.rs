@@ -29,6 +29,11 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     if !resource.has_verb(&info.verb) {
         return Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb));
     }
+    if let crate::resource::Nature::Custom(custom) = &resource.nature {
+        if let Some(warning) = custom.deprecation() {
+            cx.warn(warning);
+        }
+    }
     match &*info.verb {
         "get" => finish(cx, cx.get()?),
         "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body),

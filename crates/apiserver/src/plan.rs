@@ -51,7 +51,7 @@ impl<'a> View<'a> {
         match self.store.get(&resource.table, key) {
             None => Ok(None),
             Some(entry) => {
-                let object = parse_stored(&entry)?;
+                let object = resource.read(&entry)?;
                 let expect = Expect::Revision(entry.revision);
                 Ok(Some(Current { object, entry: Some(entry), expect }))
             }

@@ -48,15 +48,8 @@ impl Renderer {
     /// The stored bytes as this version of the resource shows them.
     fn shown<'a>(&self, entry: &'a Entry) -> Cow<'a, [u8]> {
         match &self.resource.nature {
-            Nature::Custom(custom) if custom.changes_on_read() => match parse_stored(entry) {
-                Ok(object) => {
-                    let stored = self.resource.encode(&custom.read(object));
-                    let mut bytes = stored.bytes;
-                    if let Some(at) = stored.revision_at {
-                        bytes.splice(at..at, entry.revision.to_string().into_bytes());
-                    }
-                    Cow::Owned(bytes)
-                }
+            Nature::Custom(custom) if !custom.is_current(entry) => match parse_stored(entry) {
+                Ok(object) => Cow::Owned(serde_json::to_vec(&custom.read(object)).unwrap_or_default()),
                 Err(_) => Cow::Borrowed(&entry.value),
             },
             _ => Cow::Borrowed(&entry.value),
@@ -97,6 +90,9 @@ impl Renderer {
     fn encode_object(&self, object: &Value) -> Body {
         match self.accept.encoding {
             Encoding::Json if !self.accept.pretty => {
+                if self.resource.is_custom() {
+                    return Body::whole(serde_json::to_vec(object).unwrap_or_default());
+                }
                 let stored = self.resource.encode(object);
                 let mut bytes = stored.bytes;
                 if let Some(at) = stored.revision_at {
@@ -127,7 +123,10 @@ impl Renderer {
             meta.insert("remainingItemCount".into(), remaining.into());
         }
         let meta = Value::Object(meta);
-        let reads = matches!(&self.resource.nature, Nature::Custom(custom) if custom.changes_on_read());
+        let reads = match &self.resource.nature {
+            Nature::Custom(custom) => page.entries.iter().any(|entry| !custom.is_current(entry)),
+            Nature::BuiltIn(_) => false,
+        };
         if self.plain() && !reads {
             let head = if self.resource.is_custom() {
                 format!("{{\"apiVersion\":{:?},\"items\":[", self.resource.api_version())

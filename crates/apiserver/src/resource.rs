@@ -187,7 +187,11 @@ impl Resource {
         match &self.nature {
             Nature::BuiltIn(_) => {
                 let mut errors = self.validate_meta(object);
-                errors.extend(crate::shim::validate::create(&self.group, &self.kind, object));
+                if self.gk() == CRD {
+                    errors.extend(crate::custom::check::create(object));
+                } else {
+                    errors.extend(kinds::validate::create(&self.group, &self.kind, object));
+                }
                 errors
             }
             Nature::Custom(custom) => {
@@ -203,10 +207,20 @@ impl Resource {
         let path = field::Path::root("metadata");
         let mut errors = machinery::meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &path);
         match &self.nature {
-            Nature::BuiltIn(_) if subresource == "status" => {
-                errors.extend(crate::shim::validate::status_update(&self.group, &self.kind, new, old));
+            Nature::BuiltIn(_) if self.gk() == CRD => {
+                if subresource.is_empty() {
+                    errors.extend(crate::custom::check::update(new, old));
+                }
             }
-            Nature::BuiltIn(_) => errors.extend(crate::shim::validate::update(&self.group, &self.kind, new, old)),
+            Nature::BuiltIn(_) if subresource == "status" => {
+                errors.extend(kinds::validate::status_update(&self.group, &self.kind, new, old));
+            }
+            Nature::BuiltIn(_) if subresource.is_empty() || subresource == "scale" => {
+                errors.extend(kinds::validate::update(&self.group, &self.kind, new, old));
+            }
+            Nature::BuiltIn(_) => {
+                errors.extend(kinds::validate::subresource_update(&self.group, &self.kind, subresource, new, old));
+            }
             Nature::Custom(custom) => errors.extend(custom.validate(new, Some(old))),
         }
         errors
@@ -214,7 +228,7 @@ impl Resource {
 
     fn validate_meta(&self, object: &Value) -> field::Errors {
         let rule = match &self.nature {
-            Nature::BuiltIn(_) => crate::shim::validate::name_rule(&self.group, &self.kind),
+            Nature::BuiltIn(_) => kinds::validate::name_rule(&self.group, &self.kind),
             Nature::Custom(_) => machinery::names::name_is_subdomain,
         };
         machinery::meta::validate_object_meta(
@@ -259,16 +273,33 @@ impl Resource {
             }
     }
 
+    /// A stored object as this version shows it.
+    pub fn read(&self, entry: &store::Entry) -> Result<Value, Status> {
+        let object = crate::plan::parse_stored(entry)?;
+        Ok(match &self.nature {
+            Nature::Custom(custom) if !custom.is_current(entry) => custom.read(object),
+            _ => object,
+        })
+    }
+
     /// The stored form, with a hole where the revision goes.
     pub fn encode(&self, object: &Value) -> store::Value {
         let mut bytes = Vec::with_capacity(1024);
         let revision_at = match &self.nature {
             Nature::BuiltIn(_) => schema::encode_object(object, Some(self.schema()), &mut bytes),
-            Nature::Custom(_) => schema::encode_object(object, None, &mut bytes),
+            Nature::Custom(custom) => schema::encode_object(&custom.store(object.clone()), None, &mut bytes),
         };
         store::Value { bytes, revision_at }
     }
 }
+
+/// The type of metadata.
+pub fn object_meta() -> Schema<'static> {
+    kinds::type_named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").expect("the generated table has ObjectMeta")
+}
+
+/// The kind that makes kinds.
+pub const CRD: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 
 /// Decodes a built-in kind, given by its schema.
 pub fn decode_builtin(schema: Schema<'_>, kind: &str, version: &str, object: Value) -> Result<Decoded, Status> {

@@ -174,7 +174,9 @@ impl Server {
             documents: Mutex::default(),
         });
         let server = Server(inner);
+        crate::controllers::crds::load(&server);
         crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
+        crate::controllers::start(&server);
         Ok(server)
     }
 
@@ -405,12 +407,12 @@ impl Inner {
 
     /// Now, as objects write it.
     pub fn now(&self) -> String {
-        format_time(self.now_seconds())
+        self.time_in(0)
     }
 
     /// A time in the future, as objects write it.
     pub fn time_in(&self, seconds: i64) -> String {
-        format_time(self.now_seconds().saturating_add(seconds))
+        machinery::time::Time::new(self.now_seconds().saturating_add(seconds), 0).map(|time| time.to_string()).unwrap_or_default()
     }
 
     /// A random number.
@@ -580,17 +582,4 @@ where
         request.extensions_mut().insert(self.user.clone());
         Box::pin(async move { Ok(server.handle(request).await) })
     }
-}
-
-fn format_time(seconds: i64) -> String {
-    let t = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-        t.year(),
-        u8::from(t.month()),
-        t.day(),
-        t.hour(),
-        t.minute(),
-        t.second()
-    )
 }

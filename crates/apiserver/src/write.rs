@@ -236,7 +236,7 @@ impl Context {
             return Err(self.invalid(name, &errors));
         }
         self.judge(&mut attributes).await?;
-        let new = attributes.object;
+        let mut new = attributes.object;
         if !resource.is_custom() {
             for warning in crate::shim::warnings::update(&resource.group, &resource.kind, &new, old) {
                 self.warn(warning);
@@ -245,7 +245,7 @@ impl Context {
         if options.dry_run {
             return Ok(Plan::nothing(Answer::Object { code: 200, object: new }));
         }
-        if new == *old {
+        if machinery::apply::keep_times_if_unchanged(old, &mut new) {
             return Ok(Plan::nothing(match &current.entry {
                 Some(entry) => Answer::Unchanged(entry.clone()),
                 None => Answer::Object { code: 200, object: new },

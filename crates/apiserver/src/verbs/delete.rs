@@ -221,6 +221,12 @@ impl Context {
                 _ => {}
             }
         }
+        if self.resource.gk() == crate::resource::CRD {
+            use crate::controllers::crds::FINALIZER;
+            if !finalizers.iter().any(|own| own == FINALIZER) && object["metadata"].get("deletionTimestamp").is_none() {
+                finalizers.push(FINALIZER.into());
+            }
+        }
         let grace = if self.resource.is_custom() {
             0
         } else {

@@ -1,0 +1,405 @@
+//! What a CustomResourceDefinition must be like, checked before it is stored.
+
+use std::collections::BTreeSet;
+
+use machinery::field::{Error, Errors, Path};
+use machinery::jsonpath::JsonPath;
+use machinery::names;
+use machinery::schema::{Structural, StructuralOptions};
+use serde_json::{Value, json};
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// What is wrong with a new definition, its name included.
+pub fn create(crd: &Value) -> Errors {
+    let mut errors = Vec::new();
+    let spec = &crd["spec"];
+    let wanted = format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group"));
+    let name = text(&crd["metadata"], "name");
+    if name != wanted && !name.is_empty() {
+        errors.push(Error::invalid(
+            &Path::root("metadata").child("name"),
+            name,
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
+    }
+    errors.extend(check_spec(crd));
+    errors.extend(stored_versions(crd));
+    errors.extend(approval(crd));
+    errors
+}
+
+/// What is wrong with a changed definition.
+pub fn update(crd: &Value, old: &Value) -> Errors {
+    let mut errors = check_spec(crd);
+    let (spec, before) = (&crd["spec"], &old["spec"]);
+    let path = Path::root("spec");
+    let mut immutable = |path: Path, new: &Value, old: &Value| {
+        if new != old {
+            errors.push(Error::invalid(&path, new.clone(), "field is immutable"));
+        }
+    };
+    let established = list(&old["status"], "conditions")
+        .iter()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+    if established {
+        immutable(path.child("scope"), &spec["scope"], &before["scope"]);
+        immutable(path.child("names").child("kind"), &spec["names"]["kind"], &before["names"]["kind"]);
+    }
+    immutable(path.child("group"), &spec["group"], &before["group"]);
+    immutable(path.child("names").child("plural"), &spec["names"]["plural"], &before["names"]["plural"]);
+    errors.extend(stored_versions(crd));
+    errors
+}
+
+fn check_spec(crd: &Value) -> Errors {
+    let spec = &crd["spec"];
+    let path = Path::root("spec");
+    let mut errors = Vec::new();
+    let group = text(spec, "group");
+    if group.is_empty() {
+        errors.push(Error::required(&path.child("group"), ""));
+    } else {
+        let wrong = names::dns1123_subdomain(group);
+        if !wrong.is_empty() {
+            errors.push(Error::invalid(&path.child("group"), group, wrong.join(",")));
+        } else if !group.contains('.') {
+            errors.push(Error::invalid(&path.child("group"), group, "should be a domain with at least one dot"));
+        }
+    }
+    match text(spec, "scope") {
+        "" => errors.push(Error::required(&path.child("scope"), "")),
+        "Namespaced" | "Cluster" => {}
+        other => errors.push(Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
+    }
+    if spec["preserveUnknownFields"] == true {
+        errors.push(Error::invalid(
+            &path.child("preserveUnknownFields"),
+            true,
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        ));
+    }
+    errors.extend(versions(spec, &path));
+    errors.extend(check_names(&spec["names"], &path.child("names")));
+    errors.extend(conversion(&spec["conversion"], &path.child("conversion")));
+    errors
+}
+
+/// What all versions have alike stands, for errors, at the top of the spec.
+struct Alike {
+    schema: bool,
+    subresources: bool,
+    columns: bool,
+    selectable: bool,
+}
+
+fn versions(spec: &Value, path: &Path) -> Errors {
+    let mut errors = Vec::new();
+    let all = list(spec, "versions");
+    let same = |name: &str| all.iter().all(|version| version.get(name) == all[0].get(name));
+    let alike = Alike {
+        schema: all.is_empty() || same("schema"),
+        subresources: all.is_empty() || same("subresources"),
+        columns: all.is_empty() || same("additionalPrinterColumns"),
+        selectable: all.is_empty() || same("selectableFields"),
+    };
+    let mut seen = BTreeSet::new();
+    let mut unique = true;
+    let at = path.child("versions");
+    for (i, version) in all.iter().enumerate() {
+        let own = at.index(i);
+        let name = text(version, "name");
+        unique &= seen.insert(name);
+        let wrong = names::dns1035_label(name);
+        if !wrong.is_empty() {
+            errors.push(Error::invalid(&own.child("name"), name, wrong.join(",")));
+        }
+        if version["schema"].get("openAPIV3Schema").is_none_or(Value::is_null) {
+            errors.push(Error::required(&own.child("schema").child("openAPIV3Schema"), "schemas are required"));
+        }
+        errors.extend(deprecation(version, &own));
+        // What all versions share is reported once.
+        let first = i == 0;
+        let status = version["subresources"].get("status").is_some_and(|status| !status.is_null());
+        if first || !alike.schema {
+            let base = if alike.schema { path.child("validation") } else { own.child("schema") };
+            errors.extend(schema(version, &base.child("openAPIV3Schema"), status));
+        }
+        if first || !alike.subresources {
+            let base = if alike.subresources { path } else { &own };
+            errors.extend(subresources(&version["subresources"], &base.child("subresources")));
+        }
+        if first || !alike.columns {
+            let base = if alike.columns { path } else { &own };
+            errors.extend(columns(list(version, "additionalPrinterColumns"), &base.child("additionalPrinterColumns")));
+        }
+        if first || !alike.selectable {
+            let base = if alike.selectable { path } else { &own };
+            errors.extend(selectable(version, &base.child("selectableFields")));
+        }
+    }
+    if !unique {
+        errors.push(Error::invalid(&at, spec["versions"].clone(), "must contain unique version names"));
+    }
+    if all.iter().filter(|version| version["storage"] == true).count() != 1 {
+        errors.push(Error::invalid(&at, spec["versions"].clone(), "must have exactly one version marked as storage version"));
+    }
+    errors
+}
+
+fn deprecation(version: &Value, path: &Path) -> Errors {
+    let Some(warning) = version["deprecationWarning"].as_str() else { return Vec::new() };
+    let at = path.child("deprecationWarning");
+    let mut errors = Vec::new();
+    let mut bad = |detail: &str| errors.push(Error::invalid(&at, warning, detail));
+    if version["deprecated"] != true {
+        bad("can only be set for deprecated versions");
+    }
+    if warning.len() > 256 {
+        bad("must be <= 256 characters long");
+    }
+    if warning.is_empty() {
+        bad("must not be an empty string");
+    }
+    if warning.chars().any(char::is_control) {
+        bad("must only contain printable UTF-8 characters");
+    }
+    errors
+}
+
+fn schema(version: &Value, path: &Path, status: bool) -> Errors {
+    let Some(schema) = version["schema"].get("openAPIV3Schema").filter(|schema| !schema.is_null()) else {
+        return Vec::new();
+    };
+    let options = StructuralOptions { metadata: Some(crate::resource::object_meta()), status };
+    Structural::from_crd_schema(schema, path, options).err().unwrap_or_default()
+}
+
+fn subresources(subresources: &Value, path: &Path) -> Errors {
+    let scale = &subresources["scale"];
+    if !scale.is_object() {
+        return Vec::new();
+    }
+    let mut errors = Vec::new();
+    let at = path.child("scale");
+    let mut check = |name: &str, roots: &[&str], required: bool| {
+        let value = text(scale, name);
+        let at = at.child(name);
+        if value.is_empty() {
+            if required {
+                errors.push(Error::required(&at, ""));
+            }
+            return;
+        }
+        let simple = value.starts_with('.') && !value.contains(['[', ']']) && !value[1..].split('.').any(str::is_empty);
+        if !simple {
+            errors.push(Error::invalid(&at, value, "must be a simple json path without array notation"));
+        } else if !roots.iter().any(|root| value.starts_with(root)) {
+            let detail = format!("should be a json path under {}", roots.join(" or "));
+            errors.push(Error::invalid(&at, value, detail));
+        }
+    };
+    check("specReplicasPath", &[".spec."], true);
+    check("statusReplicasPath", &[".status."], true);
+    check("labelSelectorPath", &[".spec.", ".status."], false);
+    errors
+}
+
+fn columns(columns: &[Value], path: &Path) -> Errors {
+    let mut errors = Vec::new();
+    for (i, column) in columns.iter().enumerate() {
+        let at = path.index(i);
+        if text(column, "name").is_empty() {
+            errors.push(Error::required(&at.child("name"), ""));
+        }
+        match text(column, "type") {
+            "" => errors.push(Error::required(&at.child("type"), "must be one of boolean,date,integer,number,string")),
+            "boolean" | "date" | "integer" | "number" | "string" => {}
+            other => {
+                errors.push(Error::invalid(&at.child("type"), other, "must be one of boolean,date,integer,number,string"));
+            }
+        }
+        match text(column, "format") {
+            "" | "int32" | "int64" | "float" | "double" | "byte" | "date" | "date-time" | "password" => {}
+            other => errors.push(Error::invalid(
+                &at.child("format"),
+                other,
+                "must be one of byte,date,date-time,double,float,int32,int64,password",
+            )),
+        }
+        let json_path = text(column, "jsonPath");
+        if json_path.is_empty() {
+            errors.push(Error::required(&at.child("jsonPath"), ""));
+        } else if let Err(error) = JsonPath::parse(&format!("{{{json_path}}}")) {
+            errors.push(Error::invalid(&at.child("jsonPath"), json_path, error.to_string()));
+        }
+    }
+    errors
+}
+
+fn selectable(version: &Value, path: &Path) -> Errors {
+    let fields = list(version, "selectableFields");
+    let mut errors = Vec::new();
+    if fields.len() > 8 {
+        errors.push(Error::too_many(path, Some(fields.len()), 8));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, field) in fields.iter().enumerate() {
+        let at = path.index(i).child("jsonPath");
+        let json_path = text(field, "jsonPath");
+        if json_path.is_empty() {
+            errors.push(Error::required(&at, ""));
+            continue;
+        }
+        if !seen.insert(json_path) {
+            errors.push(Error::duplicate(&at, json_path));
+            continue;
+        }
+        if !json_path.starts_with('.') || json_path.contains(['[', '*']) {
+            errors.push(Error::invalid(&at, json_path, "must be a simple json path without array notation"));
+            continue;
+        }
+        if json_path.starts_with(".metadata") {
+            errors.push(Error::invalid(&at, json_path, "must not point to fields in metadata"));
+            continue;
+        }
+        let mut schema = &version["schema"]["openAPIV3Schema"];
+        for name in json_path[1..].split('.') {
+            schema = &schema["properties"][name];
+        }
+        if !matches!(schema["type"].as_str(), Some("string" | "boolean" | "integer")) {
+            errors.push(Error::invalid(
+                &at,
+                json_path,
+                "must point to a field of type string, boolean or integer in the schema; enum string fields and strings with \
+                 formats are allowed",
+            ));
+        }
+    }
+    errors
+}
+
+fn check_names(own: &Value, path: &Path) -> Errors {
+    let mut errors = Vec::new();
+    for name in ["plural", "singular", "kind", "listKind"] {
+        if text(own, name).is_empty() {
+            errors.push(Error::required(&path.child(name), ""));
+        }
+    }
+    let label = |at: Path, value: &str, errors: &mut Errors| {
+        let wrong = names::dns1035_label(value);
+        if !wrong.is_empty() && !value.is_empty() {
+            errors.push(Error::invalid(&at, value, wrong.join(",")));
+        }
+    };
+    label(path.child("plural"), text(own, "plural"), &mut errors);
+    label(path.child("singular"), text(own, "singular"), &mut errors);
+    for name in ["kind", "listKind"] {
+        let value = text(own, name);
+        let wrong = names::dns1035_label(&value.to_lowercase());
+        if !wrong.is_empty() && !value.is_empty() {
+            let detail = format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+            errors.push(Error::invalid(&path.child(name), value, detail));
+        }
+    }
+    for name in ["shortNames", "categories"] {
+        for (i, value) in list(own, name).iter().enumerate() {
+            label(path.child(name).index(i), value.as_str().unwrap_or_default(), &mut errors);
+        }
+    }
+    if !text(own, "kind").is_empty() && text(own, "kind") == text(own, "listKind") {
+        errors.push(Error::invalid(&path.child("listKind"), text(own, "listKind"), "kind and listKind may not be the same"));
+    }
+    errors
+}
+
+fn conversion(own: &Value, path: &Path) -> Errors {
+    if !own.is_object() {
+        return Vec::new();
+    }
+    let mut errors = Vec::new();
+    let webhook = &own["webhook"];
+    match text(own, "strategy") {
+        "" => errors.push(Error::required(&path.child("strategy"), "")),
+        "None" => {
+            if webhook.is_object() {
+                let detail = "should not be set when strategy is not set to Webhook";
+                errors.push(Error::forbidden(&path.child("webhookClientConfig"), detail));
+            }
+        }
+        "Webhook" => {
+            let config = &webhook["clientConfig"];
+            let at = path.child("webhookClientConfig");
+            if !config.is_object() {
+                errors.push(Error::required(&at, "required when strategy is set to Webhook"));
+            } else if config.get("url").is_some() == config.get("service").is_some() {
+                errors.push(Error::required(&at, "exactly one of url or service is required"));
+            } else if let Some(url) = config["url"].as_str().filter(|url| !url.starts_with("https://")) {
+                let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
+                errors.push(Error::invalid(&at.child("url"), url, detail));
+            }
+            let reviews = list(webhook, "conversionReviewVersions");
+            let at = path.child("conversionReviewVersions");
+            if reviews.is_empty() {
+                errors.push(Error::required(&at, ""));
+            } else if !reviews.iter().any(|version| version == "v1" || version == "v1beta1") {
+                let detail = "must include at least one of v1, v1beta1";
+                errors.push(Error::invalid(&at, json!(reviews), detail));
+            }
+        }
+        other => errors.push(Error::not_supported(&path.child("strategy"), other, &["None", "Webhook"])),
+    }
+    errors
+}
+
+fn stored_versions(crd: &Value) -> Errors {
+    let path = Path::root("status").child("storedVersions");
+    let stored = list(&crd["status"], "storedVersions");
+    let versions = list(&crd["spec"], "versions");
+    if stored.is_empty() {
+        return vec![Error::invalid(&path, Value::Null, "must have at least one stored version")];
+    }
+    let mut errors = Vec::new();
+    for (i, name) in stored.iter().enumerate() {
+        if !versions.iter().any(|version| version["name"] == *name) {
+            let name = name.as_str().unwrap_or_default();
+            let detail = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a \
+                 storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            );
+            errors.push(Error::invalid(&path.index(i), name, detail));
+        }
+    }
+    errors
+}
+
+/// Groups of Kubernetes itself want to know who approved an addition to them.
+fn approval(crd: &Value) -> Errors {
+    let group = text(&crd["spec"], "group");
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
+    if !protected {
+        return Vec::new();
+    }
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    let path = Path::root("metadata").child("annotations").key(ANNOTATION);
+    match crd["metadata"]["annotations"].get(ANNOTATION).and_then(Value::as_str) {
+        Some(value) if value.starts_with("https://") || value.starts_with("unapproved") => Vec::new(),
+        Some(value) => vec![Error::invalid(
+            &path,
+            value,
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason \
+             starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
+        )],
+        None => vec![Error::required(
+            &path,
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
+             https://github.com/kubernetes/enhancements/pull/1111",
+        )],
+    }
+}

@@ -1,0 +1,202 @@
+//! A CustomResourceDefinition, read once for all requests about its objects.
+
+use std::sync::Arc;
+
+use machinery::jsonpath::JsonPath;
+use machinery::schema::Structural;
+use serde_json::{Value, json};
+
+use super::Custom;
+use super::columns::Column;
+use crate::catalog::table_name;
+use crate::resource::{Nature, Resource, Subresource};
+
+/// All versions of a custom resource.
+#[derive(Debug)]
+pub struct Definition {
+    /// The name of the CustomResourceDefinition.
+    pub name: String,
+    /// The API group.
+    pub group: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// Objects written after this revision were written under these schemas.
+    pub since: u64,
+    /// All versions, served or not.
+    pub versions: Vec<Version>,
+    /// The resources to serve, before their natures are known.
+    names: Names,
+}
+
+#[derive(Debug)]
+struct Names {
+    plural: String,
+    singular: String,
+    list_kind: String,
+    short: Vec<Box<str>>,
+    categories: Vec<Box<str>>,
+    namespaced: bool,
+}
+
+/// One version.
+#[derive(Debug)]
+pub struct Version {
+    /// Its name.
+    pub name: String,
+    /// Whether clients can use it.
+    pub served: bool,
+    /// Whether objects are stored in it.
+    pub storage: bool,
+    /// The schema.
+    pub structural: Structural,
+    /// Whether the status is written on its own.
+    pub status: bool,
+    /// Replicas wanted, replicas counted, the selector: JSON pointers.
+    pub scale: Option<(String, String, String)>,
+    /// Table columns besides the name.
+    pub columns: Vec<Column>,
+    /// Fields that selectors may name.
+    pub selectable: Vec<FieldPath>,
+    /// The warning that using it gives.
+    pub deprecation: Option<String>,
+}
+
+/// A field that selectors may name.
+#[derive(Debug)]
+pub struct FieldPath {
+    /// As selectors write it: `spec.color`.
+    pub name: String,
+    path: Option<JsonPath>,
+}
+
+impl FieldPath {
+    /// The field's value in an object, as text.
+    pub fn text(&self, object: &Value) -> String {
+        match self.path.as_ref().and_then(|path| path.first(object)).as_deref() {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+fn strings(list: &Value) -> Vec<Box<str>> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+}
+
+/// `.spec.replicas` as `/spec/replicas`.
+fn pointer(path: &Value) -> String {
+    path.as_str().unwrap_or_default().replace('.', "/")
+}
+
+impl Definition {
+    /// Reads a stored CustomResourceDefinition. `since`: the revision from which on objects are written under it.
+    pub fn read(crd: &Value, since: u64) -> Definition {
+        let spec = &crd["spec"];
+        let names = &spec["names"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (group, kind) = (text(&spec["group"]), text(&names["kind"]));
+        let versions = spec["versions"].as_array().into_iter().flatten().map(|version| {
+            let name = text(&version["name"]);
+            let deprecation = version["deprecated"].as_bool().unwrap_or(false).then(|| {
+                let own = version["deprecationWarning"].as_str().map(str::to_owned);
+                own.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
+            });
+            let scale = &version["subresources"]["scale"];
+            let empty = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            let schema = version["schema"].get("openAPIV3Schema").unwrap_or(&empty);
+            Version {
+                served: version["served"].as_bool().unwrap_or(false),
+                storage: version["storage"].as_bool().unwrap_or(false),
+                structural: Structural::trusted(schema, Some(crate::resource::object_meta())),
+                status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
+                scale: scale.is_object().then(|| {
+                    (pointer(&scale["specReplicasPath"]), pointer(&scale["statusReplicasPath"]), pointer(&scale["labelSelectorPath"]))
+                }),
+                columns: Column::read(&version["additionalPrinterColumns"]),
+                selectable: version["selectableFields"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|field| {
+                        let path = text(&field["jsonPath"]);
+                        let name = path.trim_start_matches('.').to_owned();
+                        FieldPath { name, path: JsonPath::parse(&format!("{{{path}}}")).ok() }
+                    })
+                    .collect(),
+                deprecation,
+                name,
+            }
+        });
+        Definition {
+            name: text(&crd["metadata"]["name"]),
+            since,
+            versions: versions.collect(),
+            names: Names {
+                plural: text(&names["plural"]),
+                singular: text(&names["singular"]),
+                list_kind: text(&names["listKind"]),
+                short: strings(&names["shortNames"]),
+                categories: strings(&names["categories"]),
+                namespaced: spec["scope"] == "Namespaced",
+            },
+            group,
+            kind,
+        }
+    }
+
+    /// `group/version` of a version, by its place.
+    pub fn api_version(&self, at: usize) -> String {
+        format!("{}/{}", self.group, self.versions[at].name)
+    }
+
+    /// The place of the version that objects are stored in.
+    pub fn storage(&self) -> usize {
+        self.versions.iter().position(|version| version.storage).unwrap_or(0)
+    }
+
+    /// The store's table of its objects.
+    pub fn table(&self) -> String {
+        table_name(&self.group, &self.names.plural)
+    }
+
+    /// The resources that it adds, one for each served version.
+    pub fn resources(self: Arc<Self>) -> Vec<Arc<Resource>> {
+        let served = (0..self.versions.len()).filter(|at| self.versions[*at].served);
+        served.map(|at| Arc::new(self.resource(at))).collect()
+    }
+
+    fn resource(self: &Arc<Self>, at: usize) -> Resource {
+        let version = &self.versions[at];
+        let verbs = |list: &[&str]| list.iter().map(|verb| (*verb).into()).collect::<Vec<Box<str>>>();
+        let mut subresources = Vec::new();
+        let own = |name: &str, group: &str, version: &str, kind: &str| Subresource {
+            name: name.into(),
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            verbs: verbs(&["get", "patch", "update"]),
+        };
+        if version.status {
+            subresources.push(own("status", &self.group, &version.name, &self.kind));
+        }
+        if version.scale.is_some() {
+            subresources.push(own("scale", "autoscaling", "v1", "Scale"));
+        }
+        Resource {
+            group: self.group.as_str().into(),
+            version: version.name.as_str().into(),
+            kind: self.kind.as_str().into(),
+            list_kind: self.names.list_kind.as_str().into(),
+            plural: self.names.plural.as_str().into(),
+            singular: self.names.singular.as_str().into(),
+            short_names: self.names.short.clone(),
+            categories: self.names.categories.clone(),
+            namespaced: self.names.namespaced,
+            verbs: verbs(&["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]),
+            subresources,
+            table: self.table().into(),
+            nature: Nature::Custom(Arc::new(Custom::new(self.clone(), at))),
+        }
+    }
+}

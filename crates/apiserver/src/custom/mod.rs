@@ -1,0 +1,220 @@
+//! Custom resources: what a CustomResourceDefinition makes of the objects it defines.
+
+pub mod check;
+mod columns;
+mod definition;
+
+use std::sync::Arc;
+
+use machinery::apply::{ConvertError, Converter};
+use machinery::field;
+use machinery::schema::Schema;
+use machinery::status::Status;
+use serde_json::Value;
+use store::Entry;
+
+pub use definition::{Definition, Version};
+
+use crate::resource::Decoded;
+
+/// One served version of a custom resource.
+#[derive(Debug)]
+pub struct Custom {
+    definition: Arc<Definition>,
+    at: usize,
+}
+
+impl Custom {
+    /// A version of a definition, by its place.
+    pub fn new(definition: Arc<Definition>, at: usize) -> Custom {
+        Custom { definition, at }
+    }
+
+    fn version(&self) -> &Version {
+        &self.definition.versions[self.at]
+    }
+
+    /// The CustomResourceDefinition's name.
+    pub fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// The warning that every use of a deprecated version gets.
+    pub fn deprecation(&self) -> Option<&str> {
+        self.version().deprecation.as_deref()
+    }
+
+    /// The schema, with apiVersion, kind and metadata.
+    pub fn schema(&self) -> Schema<'_> {
+        self.version().structural.full_schema()
+    }
+
+    /// Reads an object: unknown fields are pruned and reported.
+    pub fn decode(&self, mut object: Value) -> Result<Decoded, Status> {
+        let version = self.version();
+        let mut strict = Vec::new();
+        match version.structural.coerce(&mut object, crate::resource::object_meta()) {
+            Ok(dropped) => strict.extend(dropped),
+            Err(error) => {
+                return Err(Status::bad_request(format!("{} cannot be read: {error}", self.definition.kind)));
+            }
+        }
+        strict.extend(version.structural.prune(&mut object));
+        strict.sort();
+        Ok(Decoded { object, strict })
+    }
+
+    /// Fills in defaults.
+    pub fn default(&self, object: &mut Value) {
+        self.version().structural.default(object);
+    }
+
+    /// A new object: no status if that is written on its own, the first generation.
+    pub fn prepare_create(&self, object: &mut Value) {
+        if self.version().status {
+            if let Some(fields) = object.as_object_mut() {
+                fields.remove("status");
+            }
+        }
+        crate::write::meta_mut(object).insert("generation".into(), 1.into());
+    }
+
+    /// A changed object: the status stays if it is written on its own; the generation counts changes of everything else.
+    pub fn prepare_update(&self, new: &mut Value, old: &Value) {
+        if self.version().status {
+            if let Some(fields) = new.as_object_mut() {
+                match old.get("status") {
+                    Some(status) => fields.insert("status".into(), status.clone()),
+                    None => fields.remove("status"),
+                };
+            }
+        }
+        let has_status = self.version().status;
+        let differs = |field: &String| {
+            field != "metadata" && !(has_status && field == "status") && new.get(field) != old.get(field)
+        };
+        let keys = |object: &Value| object.as_object().map(|f| f.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        let changed = keys(new).iter().any(differs) || keys(old).iter().any(differs);
+        if changed {
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+            crate::write::meta_mut(new).insert("generation".into(), (generation + 1).into());
+        }
+    }
+
+    /// A changed status: everything else stays, save some metadata.
+    pub fn prepare_status_update(&self, new: &mut Value, old: &Value) {
+        let status = new.get("status").cloned();
+        let managed = new["metadata"].get("managedFields").cloned();
+        let mut object = old.clone();
+        if let Some(fields) = object.as_object_mut() {
+            match status {
+                Some(status) => fields.insert("status".into(), status),
+                None => fields.remove("status"),
+            };
+        }
+        if let Some(managed) = managed {
+            crate::write::meta_mut(&mut object).insert("managedFields".into(), managed);
+        }
+        *new = object;
+    }
+
+    /// What is wrong with an object. With `old`, what did not change is let pass.
+    pub fn validate(&self, new: &Value, old: Option<&Value>) -> field::Errors {
+        let version = self.version();
+        let mut errors = version.structural.validate(new, old);
+        if let Some((spec, status, _)) = &version.scale {
+            for (pointer, name) in [(spec, "spec"), (status, "status")] {
+                if new.pointer(pointer).and_then(Value::as_i64).is_some_and(|replicas| replicas < 0) {
+                    let path = field::Path::root(&pointer[1..].replace('/', "."));
+                    let _ = name;
+                    errors.push(field::Error::invalid(
+                        &path,
+                        new.pointer(pointer).cloned().unwrap_or_default(),
+                        "should be a non-negative integer",
+                    ));
+                }
+            }
+        }
+        errors
+    }
+
+    /// The selectable fields.
+    pub fn fields(&self, object: &Value) -> Vec<(String, String)> {
+        self.version().selectable.iter().map(|path| (path.name.clone(), path.text(object))).collect()
+    }
+
+    /// Whether a field is selectable.
+    pub fn selects(&self, field: &str) -> bool {
+        self.version().selectable.iter().any(|path| path.name == field)
+    }
+
+    /// Whether an entry was written in this version and under this schema, so that its bytes can be shown as they are.
+    pub fn is_current(&self, entry: &Entry) -> bool {
+        self.version().storage && entry.revision > self.definition.since
+    }
+
+    /// A stored object as this version shows it: defaults that came later filled in, fields it does not know left out.
+    pub fn read(&self, mut object: Value) -> Value {
+        let own = self.definition.api_version(self.at);
+        let stored = object["apiVersion"].as_str().unwrap_or_default();
+        if stored != own {
+            if let Some(at) = self.definition.versions.iter().position(|version| stored.ends_with(&format!("/{}", version.name))) {
+                self.definition.versions[at].structural.default(&mut object);
+            }
+            object["apiVersion"] = own.into();
+            self.version().structural.prune(&mut object);
+        } else {
+            self.version().structural.default(&mut object);
+        }
+        object
+    }
+
+    /// An object of this version as it is stored.
+    pub fn store(&self, mut object: Value) -> Value {
+        let storage = self.definition.storage();
+        if storage != self.at {
+            object["apiVersion"] = self.definition.api_version(storage).into();
+            let structural = &self.definition.versions[storage].structural;
+            structural.prune(&mut object);
+            structural.default(&mut object);
+        }
+        object
+    }
+
+    /// To the other versions of the resource.
+    pub fn converter(&self) -> &dyn Converter {
+        &*self.definition
+    }
+
+    /// Where replicas are wanted, replicas are counted, and the selector stands, as JSON pointers.
+    pub fn scale(&self) -> Option<(String, String, String)> {
+        self.version().scale.clone()
+    }
+
+    /// A table row.
+    pub fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
+        columns::cells(&self.version().columns, object, now)
+    }
+
+    /// The columns of tables.
+    pub fn columns(&self) -> Value {
+        columns::definitions(&self.version().columns)
+    }
+}
+
+impl Converter for Definition {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConvertError> {
+        let at = (0..self.versions.len())
+            .find(|at| self.api_version(*at) == api_version)
+            .ok_or(ConvertError::NoSuchVersion)?;
+        let mut object = object.clone();
+        object["apiVersion"] = api_version.into();
+        self.versions[at].structural.prune(&mut object);
+        Ok(object)
+    }
+
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
+        let at = (0..self.versions.len()).find(|at| self.api_version(*at) == api_version)?;
+        Some(self.versions[at].structural.full_schema())
+    }
+}
