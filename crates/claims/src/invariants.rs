@@ -59,7 +59,11 @@ pub fn violations(world: &World<'_>, at_rest: bool) -> Vec<Violation> {
     let mut all = Vec::new();
     for (name, holds, check) in INVARIANTS {
         if holds == Holds::Always || at_rest {
-            all.extend(check(world).into_iter().map(|(object, message)| Violation { invariant: name, object, message }));
+            all.extend(check(world).into_iter().map(|(object, message)| Violation {
+                invariant: name,
+                object,
+                message,
+            }));
         }
     }
     all
@@ -126,7 +130,10 @@ fn one_bound_resource(world: &World<'_>) -> Vec<(String, String)> {
         }
     }
     let many = by_claim.into_iter().filter(|(_, resources)| resources.len() > 1);
-    many.map(|(claim, resources)| (name(resources[0]), format!("and {} others are Bound to claim {claim}", resources.len() - 1))).collect()
+    many.map(|(claim, resources)| {
+        (name(resources[0]), format!("and {} others are Bound to claim {claim}", resources.len() - 1))
+    })
+    .collect()
 }
 
 fn one_resource(world: &World<'_>) -> Vec<(String, String)> {
@@ -211,7 +218,11 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
     for (claim, volumes) in &holders {
         let bound = volumes.iter().filter(|v| phase(v) == "Bound").count();
         if bound > 1 || (at_rest && volumes.len() > 1) {
-            broken.push(violation("a claim has one volume", volumes[0], format!("{} volumes refer to claim {claim}", volumes.len())));
+            broken.push(violation(
+                "a claim has one volume",
+                volumes[0],
+                format!("{} volumes refer to claim {claim}", volumes.len()),
+            ));
         }
     }
     if !at_rest {
@@ -227,7 +238,11 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
     for volume in of_kind("PersistentVolume").filter(|v| phase(v) == "Bound") {
         let claim = text(&volume["spec"]["claimRef"]["uid"]);
         if !of_kind("PersistentVolumeClaim").any(|c| uid(c) == claim) {
-            broken.push(violation("a reference has its claim", volume, format!("is Bound to claim {claim}, which does not exist")));
+            broken.push(violation(
+                "a reference has its claim",
+                volume,
+                format!("is Bound to claim {claim}, which does not exist"),
+            ));
         }
     }
     broken

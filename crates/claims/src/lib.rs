@@ -10,6 +10,7 @@ pub mod lifecycle;
 pub mod matching;
 pub mod names;
 mod ordered;
+pub mod review;
 pub mod rules;
 pub mod selector;
 pub mod template;

@@ -24,7 +24,8 @@ fn resource(name: &str, size: &str, policy: &str, shared: u32, template: bool) -
         "spec": {"engine": "mysql", "capacity": {"storage": size}, "reclaimPolicy": policy, "maxClaims": shared, "class": "fast"},
     });
     if template {
-        object["spec"]["template"] = json!({"apiVersion": "p/v1", "kind": "Thing", "spec": {"size": "${resource.spec.capacity.storage}"}});
+        object["spec"]["template"] =
+            json!({"apiVersion": "p/v1", "kind": "Thing", "spec": {"size": "${resource.spec.capacity.storage}"}});
     }
     object
 }
@@ -81,7 +82,11 @@ fn a_claim_binds_and_is_released_by_policy() {
         api.settle(&kind);
         assert_eq!((phase(&api, &db), phase(&api, &small)), ("gone", after), "{policy}");
         assert!(!api.objects.contains_key(&secret));
-        assert_eq!(api.objects.contains_key(&key("Thing", "conductor-system", "small")), policy != "Delete", "{policy}");
+        assert_eq!(
+            api.objects.contains_key(&key("Thing", "conductor-system", "small")),
+            policy != "Delete",
+            "{policy}"
+        );
         assert_sound(&api, true);
         if policy == "Retain" {
             api.delete(&small);
@@ -146,7 +151,8 @@ fn what_vanished_is_lost_never_replaced_and_heals() {
     api.settle(&kind);
     api.create(claim("db", "25Gi", "fast")).expect("created");
     api.settle(&kind);
-    let (db, r, thing) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+    let (db, r, thing) =
+        (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"), key("Thing", "conductor-system", "r"));
     let kept = api.objects[&thing].clone();
     api.objects.remove(&thing);
     api.settle(&kind);
@@ -166,7 +172,11 @@ fn what_vanished_is_lost_never_replaced_and_heals() {
     api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Available", "Lost"));
-    api.patch(&r, &json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "db", "by": "Admin"}]}}), false);
+    api.patch(
+        &r,
+        &json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "db", "by": "Admin"}]}}),
+        false,
+    );
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
     assert_sound(&api, true);
@@ -184,8 +194,12 @@ fn drift_is_corrected_and_a_taken_name_is_said() {
     let thing = key("Thing", "conductor-system", "s");
     api.patch(&thing, &json!({"spec": {"size": "1Gi", "extra": true}}), false);
     api.settle(&kind);
-    assert_eq!((&api.objects[&thing]["spec"]["size"], &api.objects[&thing]["spec"]["extra"]), (&json!("30Gi"), &json!(true)));
-    api.create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db-database", "namespace": "apps"}})).expect("created");
+    assert_eq!(
+        (&api.objects[&thing]["spec"]["size"], &api.objects[&thing]["spec"]["extra"]),
+        (&json!("30Gi"), &json!(true))
+    );
+    api.create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db-database", "namespace": "apps"}}))
+        .expect("created");
     api.create(claim("db", "25Gi", "fast")).expect("created");
     api.settle(&kind);
     let secret = &api.objects[&key("Secret", "apps", "db-database")];

@@ -127,7 +127,11 @@ fn check(volumes: Vec<Value>, others: Vec<Value>, claim: Value, expected: &str) 
     api.create(claim).expect("created");
     settle(&mut api);
     let bound = &api.objects[&claim_key("c")];
-    assert_eq!(bound["spec"]["volumeName"].as_str().filter(|_| phase(&api, &claim_key("c")) == "Bound").unwrap_or_default(), expected, "{shown}");
+    assert_eq!(
+        bound["spec"]["volumeName"].as_str().filter(|_| phase(&api, &claim_key("c")) == "Bound").unwrap_or_default(),
+        expected,
+        "{shown}"
+    );
     if !expected.is_empty() {
         assert_eq!(bound["metadata"]["annotations"][volumes::BIND_COMPLETED], json!("yes"));
         assert_eq!(phase(&api, &volume_key(expected)), "Bound");
@@ -137,7 +141,13 @@ fn check(volumes: Vec<Value>, others: Vec<Value>, claim: Value, expected: &str) 
 }
 
 fn with(mut object: Value, path: &str, value: Value) -> Value {
-    *object.pointer_mut(path.rsplit_once('/').expect("a path").0).expect("a parent").as_object_mut().expect("an object").entry(path.rsplit_once('/').expect("a path").1).or_insert(Value::Null) = value;
+    *object
+        .pointer_mut(path.rsplit_once('/').expect("a path").0)
+        .expect("a parent")
+        .as_object_mut()
+        .expect("an object")
+        .entry(path.rsplit_once('/').expect("a path").1)
+        .or_insert(Value::Null) = value;
     object
 }
 
@@ -146,7 +156,12 @@ fn the_binder_s_rules() {
     let rwo: &[&str] = &["ReadWriteOnce"];
     let both: &[&str] = &["ReadWriteOnce", "ReadOnlyMany"];
     // the smallest that fits, ties by name
-    check(vec![pv("b", "20Gi", "", rwo), pv("a", "20Gi", "", rwo), pv("s", "5Gi", "", rwo), pv("l", "99Gi", "", rwo)], vec![], pvc("c", "10Gi", Some("")), "a");
+    check(
+        vec![pv("b", "20Gi", "", rwo), pv("a", "20Gi", "", rwo), pv("s", "5Gi", "", rwo), pv("l", "99Gi", "", rwo)],
+        vec![],
+        pvc("c", "10Gi", Some("")),
+        "a",
+    );
     // fewest extra modes before size
     check(vec![pv("a", "10Gi", "", both), pv("b", "20Gi", "", rwo)], vec![], pvc("c", "10Gi", Some("")), "b");
     // class: equal; "" is none; nil is the default, or none
@@ -154,17 +169,42 @@ fn the_binder_s_rules() {
     check(vec![pv("a", "10Gi", "fast", rwo)], vec![], pvc("c", "10Gi", Some("fast")), "a");
     check(vec![pv("a", "10Gi", "fast", rwo)], vec![], pvc("c", "10Gi", None), "");
     check(vec![pv("a", "10Gi", "", rwo)], vec![], pvc("c", "10Gi", None), "a");
-    check(vec![pv("a", "10Gi", "", rwo), pv("b", "10Gi", "fast", rwo)], vec![storage_class("fast", true, false)], pvc("c", "10Gi", None), "b");
+    check(
+        vec![pv("a", "10Gi", "", rwo), pv("b", "10Gi", "fast", rwo)],
+        vec![storage_class("fast", true, false)],
+        pvc("c", "10Gi", None),
+        "b",
+    );
     // late binding
-    check(vec![pv("a", "10Gi", "fast", rwo)], vec![storage_class("fast", false, true)], pvc("c", "10Gi", Some("fast")), "");
+    check(
+        vec![pv("a", "10Gi", "fast", rwo)],
+        vec![storage_class("fast", false, true)],
+        pvc("c", "10Gi", Some("fast")),
+        "",
+    );
     let selected = with(pvc("c", "10Gi", Some("fast")), "/metadata/annotations", json!({volumes::SELECTED_NODE: "n1"}));
     check(vec![pv("a", "10Gi", "fast", rwo)], vec![storage_class("fast", false, true)], selected, "a");
     // mode
-    check(vec![with(pv("a", "10Gi", "", rwo), "/spec/volumeMode", json!("Block"))], vec![], pvc("c", "10Gi", Some("")), "");
-    check(vec![with(pv("a", "10Gi", "", rwo), "/spec/volumeMode", json!("Filesystem"))], vec![], pvc("c", "10Gi", Some("")), "a");
+    check(
+        vec![with(pv("a", "10Gi", "", rwo), "/spec/volumeMode", json!("Block"))],
+        vec![],
+        pvc("c", "10Gi", Some("")),
+        "",
+    );
+    check(
+        vec![with(pv("a", "10Gi", "", rwo), "/spec/volumeMode", json!("Filesystem"))],
+        vec![],
+        pvc("c", "10Gi", Some("")),
+        "a",
+    );
     // selector
     let select = with(pvc("c", "10Gi", Some("")), "/spec/selector", json!({"matchLabels": {"a": "b"}}));
-    check(vec![pv("a", "10Gi", "", rwo), with(pv("b", "50Gi", "", rwo), "/metadata/labels", json!({"a": "b"}))], vec![], select.clone(), "b");
+    check(
+        vec![pv("a", "10Gi", "", rwo), with(pv("b", "50Gi", "", rwo), "/metadata/labels", json!({"a": "b"}))],
+        vec![],
+        select.clone(),
+        "b",
+    );
     // a claim that names its volume skips the selector, not size, class and modes
     let named = |object: Value| with(object, "/spec/volumeName", json!("a"));
     check(vec![pv("a", "10Gi", "", rwo)], vec![], named(select), "a");
@@ -172,9 +212,16 @@ fn the_binder_s_rules() {
     check(vec![pv("a", "10Gi", "fast", rwo)], vec![], named(pvc("c", "10Gi", Some(""))), "");
     check(vec![pv("a", "10Gi", "", &["ReadOnlyMany"])], vec![], named(pvc("c", "10Gi", Some(""))), "");
     // pre-bound wins over everything, and is nobody else's
-    let reserved = |name: &str, claim: &str| with(pv(name, "50Gi", "other", both), "/spec/claimRef", json!({"namespace": "apps", "name": claim}));
+    let reserved = |name: &str, claim: &str| {
+        with(pv(name, "50Gi", "other", both), "/spec/claimRef", json!({"namespace": "apps", "name": claim}))
+    };
     check(vec![pv("a", "10Gi", "", rwo), reserved("b", "c")], vec![], pvc("c", "10Gi", Some("")), "b");
-    check(vec![with(pv("a", "10Gi", "", rwo), "/spec/claimRef", json!({"namespace": "apps", "name": "x"}))], vec![], pvc("c", "10Gi", Some("")), "");
+    check(
+        vec![with(pv("a", "10Gi", "", rwo), "/spec/claimRef", json!({"namespace": "apps", "name": "x"}))],
+        vec![],
+        pvc("c", "10Gi", Some("")),
+        "",
+    );
 }
 
 #[test]

@@ -78,7 +78,11 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
     let bound = phase(scene.claim) == "Bound" || phase(scene.claim) == "Lost";
     let named = scene.claim["spec"]["resourceName"].as_str().unwrap_or_default();
     match scene.resource {
-        Some(resource) if holds(resource, scene.claim) && matches!(phase(resource), "Available" | "Bound") && !deleting_unbound(resource) => {
+        Some(resource)
+            if holds(resource, scene.claim)
+                && matches!(phase(resource), "Available" | "Bound")
+                && !deleting_unbound(resource) =>
+        {
             bind(scene, resource, &mut plan);
         }
         _ if bound && !named.is_empty() && !healed(scene) => lost(scene, named, &mut plan),
@@ -139,7 +143,8 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         plan.patch(claim, Value::Object(patch), "name the resource");
     }
     let told = Condition::new("Bound", true, "Bound", "at least one claim uses it");
-    if let Some(status) = status_patch(resource, json!({"phase": "Bound", "reason": null, "message": null}), &[told], scene.now)
+    if let Some(status) =
+        status_patch(resource, json!({"phase": "Bound", "reason": null, "message": null}), &[told], scene.now)
         && phase(resource) != "Bound"
     {
         plan.patch_status(resource, status, "say Bound on the resource");
@@ -150,7 +155,8 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     };
     let (binding, conditions) = scene.connection.report(scene.kind, claim);
     let mut conditions = conditions;
-    conditions.insert(0, Condition::new("Bound", true, "Bound", format!("bound to {} {name}", scene.kind.names.resource)));
+    conditions
+        .insert(0, Condition::new("Bound", true, "Bound", format!("bound to {} {name}", scene.kind.names.resource)));
     quoting(&rules, claim, &mut conditions);
     let fields = json!({
         "phase": "Bound",
@@ -182,7 +188,8 @@ fn class_name(scene: &ClaimScene<'_>, resource: &Value) -> Value {
 fn offered(rules: &Rules, resource: &Value) -> Value {
     let seen = crate::extract::offer(rules, resource);
     let pairs = rules.attributes.iter().zip(seen.shape.attributes.iter());
-    let map: Map<String, Value> = pairs.filter_map(|(a, v)| Some((a.name.to_string(), attribute_json(v.as_ref()?)))).collect();
+    let map: Map<String, Value> =
+        pairs.filter_map(|(a, v)| Some((a.name.to_string(), attribute_json(v.as_ref()?)))).collect();
     Value::Object(map)
 }
 
@@ -209,8 +216,13 @@ fn referring(scene: &ClaimScene<'_>, rules: &Rules, resource: &Value) -> Option<
         return None;
     }
     let mut refs = references(resource);
-    let amounts: Map<String, Value> =
-        rules.capacities.iter().zip(ask.lower.iter()).filter(|(_, a)| **a > Amount::ZERO).map(|(c, a)| (c.name.to_string(), json!(a.to_string()))).collect();
+    let amounts: Map<String, Value> = rules
+        .capacities
+        .iter()
+        .zip(ask.lower.iter())
+        .filter(|(_, a)| **a > Amount::ZERO)
+        .map(|(c, a)| (c.name.to_string(), json!(a.to_string())))
+        .collect();
     let reserved = refs.iter().position(|r| {
         r["uid"].as_str().unwrap_or_default().is_empty()
             && r["namespace"] == claim["metadata"]["namespace"]
@@ -218,7 +230,8 @@ fn referring(scene: &ClaimScene<'_>, rules: &Rules, resource: &Value) -> Option<
     });
     if seen.max_claims > 1 {
         for (i, lower) in ask.lower.iter().enumerate() {
-            let kept = reserved.and_then(|r| seen.refs.get(r)).and_then(|r| r.amounts.get(i).copied()).unwrap_or_default();
+            let kept =
+                reserved.and_then(|r| seen.refs.get(r)).and_then(|r| r.amounts.get(i).copied()).unwrap_or_default();
             if seen.free(i).plus(kept) < *lower {
                 return None;
             }
@@ -246,7 +259,10 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
     let name = ClaimScene::made_name(kind, claim);
     if let Some(taken) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(&name)) {
         if !holds(taken, claim) {
-            let message = format!("{} {name} exists and is not this claim's: remove it or make the claim anew", kind.names.resource);
+            let message = format!(
+                "{} {name} exists and is not this claim's: remove it or make the claim anew",
+                kind.names.resource
+            );
             pending(scene, "NameTaken", &message, &[], plan);
         }
         return;
@@ -283,13 +299,16 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
     }
     spec.insert("class".into(), json!(class));
     spec.insert("reclaimPolicy".into(), fields.get("reclaimPolicy").cloned().unwrap_or_else(|| json!("Delete")));
-    spec.insert("claimRefs".into(), json!([{
-        "uid": uid(claim),
-        "namespace": claim["metadata"]["namespace"],
-        "name": claim["metadata"]["name"],
-        "amounts": amounts,
-        "by": "Manager",
-    }]));
+    spec.insert(
+        "claimRefs".into(),
+        json!([{
+            "uid": uid(claim),
+            "namespace": claim["metadata"]["namespace"],
+            "name": claim["metadata"]["name"],
+            "amounts": amounts,
+            "by": "Manager",
+        }]),
+    );
     for key in ["template", "templates"] {
         if let Some(template) = fields.get(key).filter(|v| !v.is_null()) {
             match render(template, &scope, &["resource"], scene.expressions) {
@@ -318,7 +337,13 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
         "spec": spec,
     });
     plan.create(resource, "make a resource for the claim");
-    pending(scene, "Provisioning", &format!("{} {name} is being made from class {class}", kind.names.resource), &[], plan);
+    pending(
+        scene,
+        "Provisioning",
+        &format!("{} {name} is being made from class {class}", kind.names.resource),
+        &[],
+        plan,
+    );
 }
 
 fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
@@ -329,7 +354,10 @@ fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
             let why = resource["status"]["message"].as_str().unwrap_or("its conditions say why");
             ("ResourceFailed", format!("{kind} {named} is {}: {why}", phase(resource)))
         }
-        Some(_) => ("ResourceTaken", format!("{kind} {named} is no longer this claim's: reserve it for the claim again, or delete the claim")),
+        Some(_) => (
+            "ResourceTaken",
+            format!("{kind} {named} is no longer this claim's: reserve it for the claim again, or delete the claim"),
+        ),
     };
     // its own failure is said, and heals by itself; the claim is lost only where the data may be
     let condition = Condition::new("Bound", false, reason, message.clone());
@@ -402,12 +430,21 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
     let (word, message) = match reason {
         Reason::NoMatch => ("NoMatch", counted),
         Reason::NamedMissing(name) => ("NamedMissing", format!("{} {name} does not exist", kind.resource)),
-        Reason::NamedRefused(name, refusal) => ("NamedRefused", format!("{} {name} cannot be used: {}", kind.resource, refused(&rules, refusal))),
-        Reason::ReservedRefused(name, refusal) => {
-            ("ReservedRefused", format!("{} {name} is reserved for this claim and cannot be used: {}", kind.resource, refused(&rules, refusal)))
+        Reason::NamedRefused(name, refusal) => {
+            ("NamedRefused", format!("{} {name} cannot be used: {}", kind.resource, refused(&rules, refusal)))
         }
+        Reason::ReservedRefused(name, refusal) => (
+            "ReservedRefused",
+            format!(
+                "{} {name} is reserved for this claim and cannot be used: {}",
+                kind.resource,
+                refused(&rules, refusal)
+            ),
+        ),
         Reason::BeingMade(name) => ("Provisioning", format!("{} {name} is being made", kind.resource)),
-        Reason::FirstConsumer(class) => ("WaitForFirstConsumer", format!("class {class} binds when a Pod, Ingress or Service uses the claim")),
+        Reason::FirstConsumer(class) => {
+            ("WaitForFirstConsumer", format!("class {class} binds when a Pod, Ingress or Service uses the claim"))
+        }
         Reason::ClassMissing(class) => ("ClassMissing", format!("there is no class {class}; {counted}")),
         Reason::ClassUnserved(class) => ("ClassUnserved", format!("no manager serves class {class}; {counted}")),
         Reason::ClassRefused(class, refusals) => {
@@ -429,7 +466,9 @@ fn refused(rules: &Rules, refusal: &Refusal) -> String {
         Refusal::Mode(name) => format!("does not allow {name}"),
         Refusal::Topology => "out of the node's reach".into(),
         Refusal::TooSmall(i) => rules.capacities.get(*i).map_or_else(String::new, |c| format!("too little {}", c.name)),
-        Refusal::TooLarge(i) => rules.capacities.get(*i).map_or_else(String::new, |c| format!("more {} than the limit", c.name)),
+        Refusal::TooLarge(i) => {
+            rules.capacities.get(*i).map_or_else(String::new, |c| format!("more {} than the limit", c.name))
+        }
         Refusal::Selector => "not selected".into(),
         Refusal::Expression(error) => error.clone().unwrap_or_else(|| "refused by the expression".into()),
     }

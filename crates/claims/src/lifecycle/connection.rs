@@ -105,7 +105,8 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
         "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
         "type": format!("servicebinding.io/{kind_of}"), "data": encoded,
     });
-    let public: Map<String, Value> = all.iter().filter(|(k, _)| public_keys().contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let public: Map<String, Value> =
+        all.iter().filter(|(k, _)| public_keys().contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": public});
     bring(connection.secret, secret, &["data"], "write the connection Secret", plan);
     bring(connection.config_map, config_map, &["data"], "write the connection ConfigMap", plan);
@@ -179,15 +180,24 @@ fn bring(live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static 
 /// Whether the live value has everything that is wanted; of `data` maps, nothing else.
 fn covers(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(k, v)| live.get(k).is_some_and(|l| covers(l, v))) && live.len() >= wanted.len(),
-        (Value::Array(live), Value::Array(wanted)) => live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w)),
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(k, v)| live.get(k).is_some_and(|l| covers(l, v))) && live.len() >= wanted.len()
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w))
+        }
         (live, wanted) => live == wanted,
     }
 }
 
 /// Deletes the connection objects that are this claim's.
 pub(crate) fn connection_removals(claim: &Value, connection: &Connection<'_>, plan: &mut Plan) {
-    for object in connection.objects().into_iter().flatten().filter(|o| ours(o, claim) && o["metadata"]["deletionTimestamp"].is_null()) {
+    for object in connection
+        .objects()
+        .into_iter()
+        .flatten()
+        .filter(|o| ours(o, claim) && o["metadata"]["deletionTimestamp"].is_null())
+    {
         plan.delete(object, "remove the connection details");
     }
 }

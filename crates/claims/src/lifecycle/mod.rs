@@ -18,7 +18,7 @@ mod write;
 
 pub use claim::{ClaimScene, claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
-pub use resource::{Found, Implementation, Presence, ResourceScene, implementations, orphan, resource};
+pub use resource::{Found, Implementation, Presence, ResourceScene, implementations, orphan, owner, resource};
 pub use status::{Condition, condition_of};
 pub use write::{Event, Plan, Target, Verb, Version, Write};
 

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, Target, finalizer};
-use crate::lifecycle::{PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
+use crate::lifecycle::{
+    CLAIM_UID, PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE,
+};
 use crate::names::joined;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
@@ -63,7 +65,11 @@ pub struct ResourceScene<'s> {
 }
 
 /// What implementations a resource intends, or why that cannot be said.
-pub fn implementations(kind: &ResourceType, resource: &Value, with: &dyn Expressions) -> Result<Vec<Implementation>, String> {
+pub fn implementations(
+    kind: &ResourceType,
+    resource: &Value,
+    with: &dyn Expressions,
+) -> Result<Vec<Implementation>, String> {
     let spec = &resource["spec"];
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -130,7 +136,8 @@ pub fn implementations(kind: &ResourceType, resource: &Value, with: &dyn Express
 }
 
 fn implementation_name(resource: &str) -> String {
-    let fits = resource.len() <= 63 && !resource.contains('.') && resource.starts_with(|c: char| c.is_ascii_lowercase());
+    let fits =
+        resource.len() <= 63 && !resource.contains('.') && resource.starts_with(|c: char| c.is_ascii_lowercase());
     if fits { resource.to_owned() } else { joined(resource, "i") }
 }
 
@@ -153,7 +160,8 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
         unrefer(resource, &stale, scene.now, &mut plan);
         return plan;
     }
-    let live: Vec<Value> = references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
+    let live: Vec<Value> =
+        references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
     if deleting(resource) {
         remove(scene, &live, &mut plan);
         return plan;
@@ -161,7 +169,15 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     match phase(resource) {
         "Bound" if live.is_empty() => {
             let message = "released; what becomes of it is up to its reclaimPolicy";
-            say(scene, "Released", "Released", message, json!({}), &[Condition::new("Bound", false, "Released", message)], &mut plan);
+            say(
+                scene,
+                "Released",
+                "Released",
+                message,
+                json!({}),
+                &[Condition::new("Bound", false, "Released", message)],
+                &mut plan,
+            );
         }
         "Released" if live.is_empty() => reclaim(scene, &mut plan),
         "Released" => {}
@@ -240,7 +256,15 @@ fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
             let number = |v: &Value| v.as_i64().unwrap_or(0);
             let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
             let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
-            say(scene, "Scrubbing", "Scrubbing", "being scrubbed before it is used again", json!({"scrub": next}), &[], plan);
+            say(
+                scene,
+                "Scrubbing",
+                "Scrubbing",
+                "being scrubbed before it is used again",
+                json!({"scrub": next}),
+                &[],
+                plan,
+            );
         }
     }
 }
@@ -248,7 +272,8 @@ fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
 /// Drives the implementation through scrub number N; Available only when it says that N is done.
 fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
     let wanted = &scene.resource["status"]["scrub"];
-    let Some(first) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource) && !deleting(o)) else {
+    let Some(first) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource) && !deleting(o))
+    else {
         lost(scene, plan);
         return;
     };
@@ -266,7 +291,15 @@ fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
         }
         Some((false, _, why)) => {
             let message = format!("it could not be scrubbed and is not used again: {why}");
-            say(scene, "Failed", "ScrubFailed", &message, json!({}), &[Condition::new("Scrubbed", false, "ScrubFailed", &message)], plan);
+            say(
+                scene,
+                "Failed",
+                "ScrubFailed",
+                &message,
+                json!({}),
+                &[Condition::new("Scrubbed", false, "ScrubFailed", &message)],
+                plan,
+            );
         }
         None => {}
     }
@@ -278,7 +311,9 @@ fn ours(object: &Value, resource: &Value) -> bool {
 
 fn lost(scene: &ResourceScene<'_>, plan: &mut Plan) {
     let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
-    let message = format!("its implementation {name} vanished and may have held data: restore it under this name, or delete the resource");
+    let message = format!(
+        "its implementation {name} vanished and may have held data: restore it under this name, or delete the resource"
+    );
     let condition = Condition::new("Ready", false, "ImplementationLost", message.clone());
     say(scene, "Failed", "ImplementationLost", &message, json!({}), &[condition], plan);
 }
@@ -300,7 +335,11 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
     if !intended.is_empty()
         && let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true)
     {
-        plan.patch(resource, json!({"metadata": {"finalizers": list}}), "hold the resource while it has an implementation");
+        plan.patch(
+            resource,
+            json!({"metadata": {"finalizers": list}}),
+            "hold the resource while it has an implementation",
+        );
     }
     let recorded = resource["status"]["implementations"].as_array().cloned().unwrap_or_default();
     let mut records = Vec::new();
@@ -326,7 +365,15 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
     let preparing = matches!(before, "" | "Pending") && !intended.is_empty();
     if preparing {
         let condition = Condition::new("Ready", false, "Provisioning", "its implementation is being made");
-        say(scene, "Provisioning", "Provisioning", "its implementation is being made", progress.clone(), &[condition], plan);
+        say(
+            scene,
+            "Provisioning",
+            "Provisioning",
+            "its implementation is being made",
+            progress.clone(),
+            &[condition],
+            plan,
+        );
     }
     let mut ready = true;
     let mut why = String::new();
@@ -347,10 +394,18 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         if !ours(object, resource) {
             let adoptable = implementation.wanted.is_none() && !found.other_owner && !deleting(object);
             if !adoptable {
-                return fail("NameTaken", &format!("{name} exists and is not this resource's: remove it, or adopt it with implementationRef"), plan);
+                return fail(
+                    "NameTaken",
+                    &format!("{name} exists and is not this resource's: remove it, or adopt it with implementationRef"),
+                    plan,
+                );
             }
             let labels = json!({RESOURCE_UID: uid(resource), RESOURCE_NAME: label_value(resource["metadata"]["name"].as_str().unwrap_or_default())});
-            plan.patch(object, json!({"metadata": {"labels": labels, "annotations": {RETAINED: null}}}), "adopt the implementation");
+            plan.patch(
+                object,
+                json!({"metadata": {"labels": labels, "annotations": {RETAINED: null}}}),
+                "adopt the implementation",
+            );
             ready = false;
             continue;
         }
@@ -363,7 +418,11 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             continue;
         }
         if object["metadata"]["annotations"][RECORDED].as_str() != Some("true") {
-            plan.patch(object, json!({"metadata": {"annotations": {RECORDED: "true"}}}), "mark the implementation as in service");
+            plan.patch(
+                object,
+                json!({"metadata": {"annotations": {RECORDED: "true"}}}),
+                "mark the implementation as in service",
+            );
         }
         if let Some(wanted) = implementation.wanted.as_ref().filter(|w| drifted(object, w)) {
             plan.apply(object, wanted.clone(), "bring the implementation back to its template");
@@ -373,7 +432,11 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             Ok(false) => {
                 ready = false;
                 let said = condition_of(object, "Ready").map_or("", |(_, _, message)| message);
-                why = if said.is_empty() { format!("{name} is not ready yet") } else { format!("{name} is not ready: {said}") };
+                why = if said.is_empty() {
+                    format!("{name} is not ready yet")
+                } else {
+                    format!("{name} is not ready: {said}")
+                };
             }
             Err(error) => {
                 ready = false;
@@ -417,7 +480,12 @@ fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
     all
 }
 
-fn is_ready(implementation: &Implementation, object: &Value, resource: &Value, with: &dyn Expressions) -> Result<bool, String> {
+fn is_ready(
+    implementation: &Implementation,
+    object: &Value,
+    resource: &Value,
+    with: &dyn Expressions,
+) -> Result<bool, String> {
     if implementation.ready_when.is_empty() {
         return Ok(condition_of(object, "Ready").is_some_and(|(ready, _, _)| ready));
     }
@@ -432,7 +500,9 @@ fn drifted(live: &Value, wanted: &Value) -> bool {
             Some(live) => drifted(live, value),
             None => !value.is_null() && value.as_object().is_none_or(|m| !m.is_empty()),
         }),
-        (Value::Array(live), Value::Array(wanted)) => live.len() < wanted.len() || wanted.iter().zip(live).any(|(w, l)| drifted(l, w)),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() < wanted.len() || wanted.iter().zip(live).any(|(w, l)| drifted(l, w))
+        }
         (live, wanted) => live != wanted,
     }
 }
@@ -470,17 +540,25 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     }
 }
 
-/// What becomes of an implementation whose resource is gone, as the API server itself says.
+/// What becomes of an object whose owner (the resource or claim its label names) is gone, as the API server itself says.
 ///
-/// One that no resource ever took into service is a late write of another manager's, and goes. One in service may hold data: its
-/// resource was removed by force, and an administrator is to decide ([`crate::invariants`] names it).
-pub fn orphan(implementation: &Value) -> Plan {
+/// Connection details go with their claim. An implementation that no resource ever took into service is a late write of another
+/// manager's, and goes. One in service may hold data: its resource was removed by force, and an administrator is to decide
+/// ([`crate::invariants`] names it).
+pub fn orphan(object: &Value) -> Plan {
     let mut plan = Plan::default();
-    let labelled = implementation["metadata"]["labels"][RESOURCE_UID].is_string();
-    let retained = implementation["metadata"]["annotations"][RETAINED].as_str() == Some("true");
-    let recorded = implementation["metadata"]["annotations"][RECORDED].as_str() == Some("true");
-    if labelled && !retained && !recorded && !deleting(implementation) {
-        plan.delete(implementation, "its resource is gone");
+    let meta = &object["metadata"];
+    let implementation = meta["labels"][RESOURCE_UID].is_string();
+    let kept = [RETAINED, RECORDED].iter().any(|a| meta["annotations"][a].as_str() == Some("true"));
+    let connection = !implementation && meta["labels"][CLAIM_UID].is_string();
+    if ((implementation && !kept) || connection) && !deleting(object) {
+        plan.delete(object, "its owner is gone");
     }
     plan
+}
+
+/// The uid of the owner whose going makes an object an [`orphan`].
+pub fn owner(object: &Value) -> Option<&str> {
+    let labels = &object["metadata"]["labels"];
+    labels[RESOURCE_UID].as_str().or_else(|| labels[CLAIM_UID].as_str())
 }

@@ -145,7 +145,14 @@ impl Plan {
     /// Creates an object.
     pub(crate) fn create(&mut self, object: Value, purpose: &'static str) {
         let target = Target::of(&object);
-        self.writes.push(Write { verb: Verb::Create, target, body: object, uid: String::new(), version: Version::Any, purpose });
+        self.writes.push(Write {
+            verb: Verb::Create,
+            target,
+            body: object,
+            uid: String::new(),
+            version: Version::Any,
+            purpose,
+        });
     }
 
     /// Applies our fields to an object that exists.

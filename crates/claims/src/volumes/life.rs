@@ -5,11 +5,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::{Condition, Plan, Presence};
 use crate::lifecycle::parts::{deleting, finalizer, phase, status_patch, uid};
+use crate::lifecycle::{Condition, Plan, Presence};
 use crate::matching::{Decision, Reason};
 use crate::volumes::{
-    BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIM_PROTECTION, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, VOLUME_PROTECTION, rules,
+    BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIM_PROTECTION, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB,
+    VOLUME_PROTECTION, rules,
 };
 
 /// What is to be known about a PersistentVolumeClaim.
@@ -73,10 +74,21 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
     let named = claim["spec"]["volumeName"].as_str().unwrap_or_default();
     if annotated(claim, BIND_COMPLETED) {
         match scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(named)) {
-            _ if named.is_empty() => lost(scene, "ClaimLost", "it was bound and names no volume any more".into(), &mut plan),
-            None => lost(scene, "ClaimLost", format!("PersistentVolume {named} is gone: restore it under this name, or delete the claim"), &mut plan),
-            Some(volume) if refers(volume, claim) || volume["spec"]["claimRef"].is_null() => bind(scene, volume, &mut plan),
-            Some(_) => lost(scene, "ClaimMisbound", format!("PersistentVolume {named} is bound to another claim"), &mut plan),
+            _ if named.is_empty() => {
+                lost(scene, "ClaimLost", "it was bound and names no volume any more".into(), &mut plan)
+            }
+            None => lost(
+                scene,
+                "ClaimLost",
+                format!("PersistentVolume {named} is gone: restore it under this name, or delete the claim"),
+                &mut plan,
+            ),
+            Some(volume) if refers(volume, claim) || volume["spec"]["claimRef"].is_null() => {
+                bind(scene, volume, &mut plan)
+            }
+            Some(_) => {
+                lost(scene, "ClaimMisbound", format!("PersistentVolume {named} is bound to another claim"), &mut plan)
+            }
         }
         return plan;
     }
@@ -93,9 +105,13 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
             }
             let counted = summary.text(&rules());
             let (word, message) = match reason {
-                Reason::FirstConsumer(_) => ("WaitForFirstConsumer", "waiting for a Pod that uses it to be scheduled".to_owned()),
+                Reason::FirstConsumer(_) => {
+                    ("WaitForFirstConsumer", "waiting for a Pod that uses it to be scheduled".to_owned())
+                }
                 Reason::NamedMissing(name) => ("VolumeMissing", format!("PersistentVolume {name} does not exist")),
-                Reason::NamedRefused(name, refusal) => ("VolumeMismatch", format!("PersistentVolume {name} cannot be used: {refusal:?}")),
+                Reason::NamedRefused(name, refusal) => {
+                    ("VolumeMismatch", format!("PersistentVolume {name} cannot be used: {refusal:?}"))
+                }
                 Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
                 _ => ("NoMatch", counted),
             };
@@ -160,7 +176,11 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
         plan.patch(claim, Value::Object(patch), "name the volume");
     }
     if phase(volume) != "Bound" {
-        plan.patch_status(volume, json!({"phase": "Bound", "reason": null, "message": null}), "say Bound on the volume");
+        plan.patch_status(
+            volume,
+            json!({"phase": "Bound", "reason": null, "message": null}),
+            "say Bound on the volume",
+        );
     }
     let fields = json!({
         "phase": "Bound",
@@ -241,7 +261,9 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
             let named = object["spec"]["volumeName"].as_str().unwrap_or_default();
             let elsewhere = !named.is_empty() && Some(named) != volume["metadata"]["name"].as_str();
             match now {
-                "Bound" if elsewhere => say(scene, "Released", json!("Misbound"), json!(format!("its claim names {named}")), &mut plan),
+                "Bound" if elsewhere => {
+                    say(scene, "Released", json!("Misbound"), json!(format!("its claim names {named}")), &mut plan)
+                }
                 _ if elsewhere && by_controller => unbind(scene, true, &mut plan),
                 "" | "Pending" => say(scene, "Available", Value::Null, Value::Null, &mut plan),
                 _ => {}
@@ -275,11 +297,13 @@ fn reclaim(scene: &VolumeScene<'_>, plan: &mut Plan) {
     let volume = scene.volume;
     let recycle = volume["metadata"]["annotations"][RECLAIM].as_str() == Some("Recycle");
     match volume["spec"]["persistentVolumeReclaimPolicy"].as_str() {
-        Some("Delete") if volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER) => match scene.implementation {
-            Some(implementation) if deleting(implementation) => {}
-            Some(implementation) => plan.delete(implementation, "its reclaim policy is Delete"),
-            None => plan.delete(volume, "its reclaim policy is Delete"),
-        },
+        Some("Delete") if volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER) => {
+            match scene.implementation {
+                Some(implementation) if deleting(implementation) => {}
+                Some(implementation) => plan.delete(implementation, "its reclaim policy is Delete"),
+                None => plan.delete(volume, "its reclaim policy is Delete"),
+            }
+        }
         // someone else's provisioner deletes it
         Some("Delete") if annotated(volume, PROVISIONED_BY) => {}
         Some("Delete") => {
@@ -321,7 +345,13 @@ fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
             say(scene, "Available", Value::Null, Value::Null, plan);
         }
         Some((false, _, why)) => {
-            say(scene, "Failed", json!("ScrubFailed"), json!(format!("it could not be scrubbed and is not used again: {why}")), plan);
+            say(
+                scene,
+                "Failed",
+                json!("ScrubFailed"),
+                json!(format!("it could not be scrubbed and is not used again: {why}")),
+                plan,
+            );
         }
         None => {}
     }

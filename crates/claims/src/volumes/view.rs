@@ -149,7 +149,8 @@ pub fn profile(object: &Json, served: bool) -> Profile {
 /// The class that stands in for claims that name none: of several defaults the newest, then the first by name.
 pub fn default_class<'c>(classes: impl IntoIterator<Item = &'c Json>) -> Option<Arc<str>> {
     let beta = "storageclass.beta.kubernetes.io/is-default-class";
-    let is_default = |c: &&Json| [DEFAULT_CLASS, beta].iter().any(|a| c["metadata"]["annotations"][a].as_str() == Some("true"));
+    let is_default =
+        |c: &&Json| [DEFAULT_CLASS, beta].iter().any(|a| c["metadata"]["annotations"][a].as_str() == Some("true"));
     let age = |c: &&Json| {
         let made = seconds(c["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
         (std::cmp::Reverse(made), text(&c["metadata"]["name"]))

@@ -1,13 +1,14 @@
 //! A toy API server: objects, versions, preconditions, finalizers. And managers that look at it, late or not.
+#![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
 
 use conductor_claims::extract;
-use conductor_claims::lifecycle::{
-    ClaimScene, Connection, Found, Plan, Presence, RESOURCE_UID, ResourceScene, Target, Verb, Version, Write, binding_name, claim,
-    implementations, orphan, resource,
-};
 use conductor_claims::invariants::World;
+use conductor_claims::lifecycle::{
+    ClaimScene, Connection, Found, Plan, Presence, RESOURCE_UID, ResourceScene, Target, Verb, Version, Write,
+    binding_name, claim, implementations, orphan, owner, resource,
+};
 use conductor_claims::matching::{Decision, Index, NoJudge};
 use conductor_claims::template::Paths;
 use conductor_claims::types::ResourceType;
@@ -178,13 +179,16 @@ impl Api {
             Decision::Wait { .. } => ask.resource_name.as_ref().map_or_else(|| made, |n| n.to_string()),
         };
         let named = object["spec"]["resourceName"].as_str().unwrap_or(&name).to_owned();
-        let get = |kind: &str, namespace: &str, name: &str| self.objects.get(&(kind.into(), namespace.into(), name.into()));
+        let get =
+            |kind: &str, namespace: &str, name: &str| self.objects.get(&(kind.into(), namespace.into(), name.into()));
         let live = get(&kind.names.resource, "", &named);
         let class = index.class_of(&ask).and_then(|c| get(&kind.names.class, "", &c));
         let binding = binding_name(kind, object);
         let namespace = &key.1;
         let details: Option<Map<String, Value>> = live
-            .and_then(|r| get("Thing", "conductor-system", r["status"]["implementationRef"].as_str().unwrap_or_default()))
+            .and_then(|r| {
+                get("Thing", "conductor-system", r["status"]["implementationRef"].as_str().unwrap_or_default())
+            })
             .and_then(|i| i["status"]["details"].as_object().cloned());
         claim(&ClaimScene {
             kind,
@@ -233,8 +237,7 @@ impl Api {
     }
 
     pub fn orphan_plans(&self, truth: &Api) -> Vec<Plan> {
-        let labelled = self.objects.values().filter(|o| o["metadata"]["labels"][RESOURCE_UID].is_string());
-        let gone = labelled.filter(|o| truth.by_uid(o["metadata"]["labels"][RESOURCE_UID].as_str().unwrap_or_default()).is_none());
+        let gone = self.objects.values().filter(|o| owner(o).is_some_and(|uid| truth.by_uid(uid).is_none()));
         gone.map(orphan).filter(|p| !p.is_empty()).collect()
     }
 
@@ -247,7 +250,10 @@ impl Api {
         });
         if let Some(number) = object["spec"]["scrub"].as_i64() {
             status["scrubbed"] = json!(number);
-            status["conditions"].as_array_mut().expect("a list").push(json!({"type": "Scrubbed", "status": "True", "reason": "Zeroed", "message": ""}));
+            status["conditions"]
+                .as_array_mut()
+                .expect("a list")
+                .push(json!({"type": "Scrubbed", "status": "True", "reason": "Zeroed", "message": ""}));
         }
         self.patch(&key.clone(), &json!({"status": status}), true);
     }

@@ -1,0 +1,152 @@
+//! Resources, claims, classes and consumers.
+
+use serde_json::Value;
+
+use crate::errors::{FieldError, Path};
+use crate::extract;
+use crate::review::{Operation, Request, Verdict};
+use crate::template;
+use crate::types::ResourceType;
+
+fn quoting(kind: &ResourceType, object: &Value) -> Vec<String> {
+    let rules = kind.rules();
+    let unquoted = extract::unquoted_versions(&rules, object).into_iter();
+    unquoted.map(|name| format!("spec.{name} is a number: quote it, for 5.10 reads as 5.1")).collect()
+}
+
+/// What is wrong with the templates of a class or resource.
+fn templates(fields: &Value, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut check = |template: &Value, path: &Path| {
+        for error in template::check(template) {
+            errors.push(FieldError { field: path.field(&error.field).to_string(), message: error.message });
+        }
+    };
+    if fields["template"].is_object() {
+        check(&fields["template"], &path.field("template"));
+    }
+    for (i, item) in fields["templates"].as_array().into_iter().flatten().enumerate() {
+        check(&item["template"], &path.field("templates").index(i).field("template"));
+    }
+    if !fields["template"].is_null() && !fields["templates"].is_null() {
+        errors.push(path.field("templates").error("write template or templates, not both"));
+    }
+    errors
+}
+
+pub(super) fn resource(kind: &ResourceType, request: &Request<'_>) -> Verdict {
+    let rules = kind.rules();
+    let (object, spec) = (request.object, Path::root().field("spec"));
+    let mut errors = templates(&object["spec"], &spec);
+    for attribute in &rules.attributes {
+        let value = &object["spec"][attribute.name.as_ref()];
+        let aliased = attribute.alias.as_ref().map_or(&Value::Null, |a| &object["spec"][a.as_ref()]);
+        if !value.is_null() && !aliased.is_null() {
+            let message =
+                format!("is the same as {}: write one of them", attribute.alias.as_deref().unwrap_or_default());
+            errors.push(spec.field(&attribute.name).error(message));
+        }
+        let value = if value.is_null() { aliased } else { value };
+        match attribute.read(value) {
+            Err(message) => errors.push(spec.field(&attribute.name).error(message)),
+            Ok(None) if attribute.required => {
+                errors.push(spec.field(&attribute.name).error(format!("is required of a {}", kind.names.resource)));
+            }
+            Ok(_) => {}
+        }
+    }
+    let seen = extract::offer(&rules, object);
+    if seen.refs.len() as u64 > u64::from(seen.max_claims) {
+        errors.push(spec.field("claimRefs").error(format!(
+            "has {} claims, and takes {}",
+            seen.refs.len(),
+            seen.max_claims
+        )));
+    }
+    if seen.max_claims > 1 {
+        for (i, capacity) in rules.capacities.iter().enumerate() {
+            let used: i128 = seen.refs.iter().filter_map(|r| r.amounts.get(i)).map(|a| a.nanos()).sum();
+            if used > seen.capacity[i].nanos() {
+                errors.push(spec.field("claimRefs").error(format!("takes more {} than there is", capacity.name)));
+            }
+        }
+    }
+    Verdict::of(errors, quoting(kind, object))
+}
+
+pub(super) fn claim(kind: &ResourceType, request: &Request<'_>) -> Verdict {
+    let rules = kind.rules();
+    let (object, spec) = (request.object, Path::root().field("spec"));
+    let mut errors = match extract::ask(&rules, object, true, None) {
+        Err(errors) => errors,
+        Ok(ask) => {
+            let above = |i: usize| ask.upper[i].is_some_and(|upper| upper < ask.lower[i]);
+            let capacities = rules.capacities.iter().enumerate().filter(|(i, _)| above(*i));
+            capacities
+                .map(|(_, c)| spec.field("resources.limits").field(&c.name).error("is less than the request"))
+                .collect()
+        }
+    };
+    if request.operation == Operation::Update {
+        let named = request.old["spec"]["resourceName"].as_str().unwrap_or_default();
+        if !named.is_empty() && object["spec"]["resourceName"].as_str() != Some(named) {
+            errors.push(spec.field("resourceName").error("may not change once it is set: make another claim"));
+        }
+        let bound = matches!(request.old["status"]["phase"].as_str(), Some("Bound" | "Lost"));
+        let changed = |key: &&str| object["spec"][key] != request.old["spec"][key];
+        let attributes = rules.attributes.iter().flat_map(|a| [Some(a.name.as_ref()), a.alias.as_deref()]).flatten();
+        let fixed: Vec<&str> =
+            attributes.chain(["resources", "requests", "accessModes", "class", "selector", "expression"]).collect();
+        for key in fixed.iter().filter(|_| bound).filter(|k| changed(k)) {
+            errors.push(spec.field(key).error("may not change while the claim is bound: make another claim"));
+        }
+    }
+    Verdict::of(errors, quoting(kind, object))
+}
+
+pub(super) fn class(kind: &ResourceType, request: &Request<'_>) -> Verdict {
+    let object = request.object;
+    let known = ["apiVersion", "kind", "metadata", "spec", "status"];
+    let mut errors = Vec::new();
+    let outside = object.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).find(|k| !known.contains(k));
+    if let Some(outside) = outside.filter(|_| object["spec"].is_object()) {
+        errors
+            .push(Path::root().field(outside).error("write the fields of a class under spec or at the top, not both"));
+    }
+    let path = if object["spec"].is_object() { Path::root().field("spec") } else { Path::root() };
+    errors.extend(templates(extract::class_fields(object), &path));
+    if let Err(more) = extract::profile(&kind.rules(), object, true) {
+        errors.extend(more);
+    }
+    Verdict::of(errors, Vec::new())
+}
+
+/// A consumer names claims of its own namespace only, so names have no namespace in them.
+pub(super) fn consumer(request: &Request<'_>) -> Verdict {
+    if request.operation == Operation::Delete {
+        return Verdict::Allow(Vec::new());
+    }
+    let annotations = &request.object["metadata"]["annotations"];
+    let path = Path::root().field("metadata").field("annotations");
+    let label = |t: &str| {
+        !t.is_empty()
+            && t.len() <= 253
+            && t.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
+    };
+    let mut errors = Vec::new();
+    if let Some(claims) = annotations["conductor.io/claims"].as_str() {
+        for claim in claims.split(',').map(str::trim).filter(|c| !c.is_empty()) {
+            let fine =
+                claim.split_once('/').is_some_and(|(kind, name)| label(&kind.to_ascii_lowercase()) && label(name));
+            if !fine {
+                let message = format!("{claim:?} must be KIND/NAME of a claim in the same namespace");
+                errors.push(path.field("conductor.io/claims").error(message));
+            }
+        }
+    }
+    if let Some(claim) = annotations["network.conductor.io/claim"].as_str().filter(|c| !label(c)) {
+        let message = format!("{claim:?} must be the name of an IngressClaim in the same namespace");
+        errors.push(path.field("network.conductor.io/claim").error(message));
+    }
+    Verdict::of(errors, Vec::new())
+}

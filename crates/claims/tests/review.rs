@@ -1,0 +1,163 @@
+//! What is refused at admission, as a table.
+
+use conductor_claims::review::{Operation, Request, Snapshot, Verdict, review, standing};
+use conductor_claims::types::{ResourceType, builtin_types};
+use serde_json::{Value, json};
+
+fn types() -> Vec<ResourceType> {
+    builtin_types().expect("types").iter().map(|t| ResourceType::parse(t).expect("a type")).collect()
+}
+
+/// The first field refused, or "" if it goes through.
+fn check(operation: Operation, object: Value, old: Value, managers: &[Value], claims: usize, expected: &str) {
+    let types = types();
+    let snapshot = Snapshot { types: &types, managers, claims, resources: 0 };
+    let verdict = review(&Request { operation, object: &object, old: &old }, &snapshot);
+    let field = match &verdict {
+        Verdict::Allow(_) => "",
+        Verdict::Refuse(errors) if errors[0].field.is_empty() => "object",
+        Verdict::Refuse(errors) => &errors[0].field,
+    };
+    assert_eq!(field, expected, "{object} {old}: {verdict:?}");
+}
+
+fn of(kind: &str, body: Value) -> Value {
+    let mut object = body;
+    object["apiVersion"] = json!("storage.conductor.io/v1alpha1");
+    object["kind"] = json!(kind);
+    object
+}
+
+#[test]
+fn resources_claims_and_classes() {
+    let create = |object: Value, expected: &str| check(Operation::Create, object, Value::Null, &[], 0, expected);
+    let resource = |spec: Value| of("RelationalDatabase", json!({"spec": spec}));
+    create(resource(json!({"engine": "mysql"})), "");
+    create(resource(json!({})), "spec.engine");
+    create(
+        resource(json!({"engine": "mysql", "highlyAvailable": true, "highly-available": true})),
+        "spec.highlyAvailable",
+    );
+    create(resource(json!({"engine": "mysql", "claimRefs": [{"name": "a"}, {"name": "b"}]})), "spec.claimRefs");
+    let refs = json!([{"uid": "1", "amounts": {"storage": "6Gi"}}, {"uid": "2", "amounts": {"storage": "5Gi"}}]);
+    create(
+        resource(json!({"engine": "mysql", "maxClaims": 2, "capacity": {"storage": "10Gi"}, "claimRefs": refs})),
+        "spec.claimRefs",
+    );
+    create(
+        resource(json!({"engine": "mysql", "maxClaims": 2, "capacity": {"storage": "11Gi"}, "claimRefs": refs})),
+        "",
+    );
+    create(resource(json!({"engine": "mysql", "template": {"kind": "A"}})), "spec.template.apiVersion");
+
+    let claim = |spec: Value| of("RelationalDatabaseClaim", json!({"spec": spec}));
+    create(claim(json!({})), "");
+    create(claim(json!({"version": ">="})), "spec.version");
+    create(
+        claim(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})),
+        "spec.selector.matchExpressions[0].operator",
+    );
+    create(
+        claim(json!({"resources": {"requests": {"storage": "5Gi"}, "limits": {"storage": "4Gi"}}})),
+        "spec.resources.limits.storage",
+    );
+    let update = |old: Value, new: Value, expected: &str| check(Operation::Update, new, old, &[], 0, expected);
+    update(claim(json!({})), claim(json!({"resourceName": "a"})), "");
+    update(claim(json!({"resourceName": "a"})), claim(json!({"resourceName": "b"})), "spec.resourceName");
+    let mut bound = claim(json!({"engine": "mysql"}));
+    bound["status"] = json!({"phase": "Bound"});
+    update(bound, claim(json!({"engine": "postgres"})), "spec.engine");
+    update(claim(json!({"engine": "mysql"})), claim(json!({"engine": "postgres"})), "");
+
+    let template = json!({"apiVersion": "a/v1", "kind": "B"});
+    create(of("RelationalDatabaseClass", json!({"reclaimPolicy": "Retain", "template": template})), "");
+    create(of("RelationalDatabaseClass", json!({"spec": {"reclaimPolicy": "Retain", "template": template}})), "");
+    create(
+        of("RelationalDatabaseClass", json!({"reclaimPolicy": "Retain", "spec": {"template": template}})),
+        "reclaimPolicy",
+    );
+    create(
+        of("RelationalDatabaseClass", json!({"template": {"apiVersion": "a/v1", "kind": "${claim.spec.x}"}})),
+        "template.kind",
+    );
+    create(
+        of("RelationalDatabaseClass", json!({"offers": {"capacity": {"storage": {"max": "many"}}}})),
+        "offers.capacity.storage.max",
+    );
+}
+
+#[test]
+fn a_number_for_a_version_is_advised_against() {
+    let types = types();
+    let snapshot = Snapshot { types: &types, ..Snapshot::default() };
+    let object = of("RelationalDatabase", json!({"spec": {"engine": "mysql", "version": 5.6}}));
+    let verdict = review(&Request { operation: Operation::Create, object: &object, old: &Value::Null }, &snapshot);
+    assert!(matches!(verdict, Verdict::Allow(warnings) if warnings.len() == 1));
+}
+
+#[test]
+fn types_and_managers() {
+    let database = &builtin_types().expect("types")[0];
+    check(Operation::Create, database.clone(), Value::Null, &[], 0, "");
+    check(Operation::Delete, Value::Null, database.clone(), &[], 0, "");
+    check(Operation::Delete, Value::Null, database.clone(), &[], 3, "object");
+    let mut changed = database.clone();
+    changed["spec"]["attributes"]["engine"]["type"] = json!("boolean");
+    check(Operation::Update, changed, database.clone(), &[], 0, "spec.attributes.engine.type");
+    let mut thief = database.clone();
+    (thief["spec"]["names"]["resource"], thief["metadata"]["name"]) =
+        (json!("Store"), json!("stores.storage.conductor.io"));
+    check(Operation::Create, thief, Value::Null, &[], 0, "spec.names");
+
+    let manager = |name: &str, made: &str, default: bool, classes: &[&str]| {
+        json!({"apiVersion": "conductor.io/v1alpha1", "kind": "Manager", "metadata": {"name": name, "creationTimestamp": made},
+            "spec": {"type": "buckets.storage.conductor.io", "default": default,
+                "classes": classes.iter().map(|c| json!({"name": c})).collect::<Vec<_>>()}})
+    };
+    let old = manager("old", "2026-01-01T00:00:00Z", true, &["gold"]);
+    check(
+        Operation::Create,
+        manager("new", "2026-02-01T00:00:00Z", false, &["silver"]),
+        Value::Null,
+        std::slice::from_ref(&old),
+        0,
+        "",
+    );
+    check(
+        Operation::Create,
+        manager("new", "2026-02-01T00:00:00Z", true, &[]),
+        Value::Null,
+        std::slice::from_ref(&old),
+        0,
+        "spec.default",
+    );
+    check(
+        Operation::Create,
+        manager("new", "2026-02-01T00:00:00Z", false, &["gold"]),
+        Value::Null,
+        std::slice::from_ref(&old),
+        0,
+        "spec.classes",
+    );
+    let mut lone = manager("lone", "2026-02-01T00:00:00Z", false, &["gold"]);
+    lone["spec"]["defaultClass"] = json!("silver");
+    check(Operation::Create, lone, Value::Null, &[], 0, "spec.defaultClass");
+
+    // what slipped through admission together: the older stands
+    let young = manager("a-young", "2026-02-01T00:00:00Z", true, &["gold", "iron"]);
+    let all = [young.clone(), old.clone()];
+    assert_eq!((standing(&old, &all).default, standing(&old, &all).classes), (true, vec!["gold".to_owned()]));
+    let lost = standing(&young, &all);
+    assert_eq!((lost.default, lost.classes, lost.conflicts.len()), (false, vec!["iron".to_owned()], 2));
+}
+
+#[test]
+fn consumers_name_claims_of_their_own_namespace() {
+    let pod = |claims: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": {"conductor.io/claims": claims}}});
+    let create = |object: Value, expected: &str| check(Operation::Create, object, Value::Null, &[], 0, expected);
+    create(pod("RelationalDatabaseClaim/db, BucketClaim/b"), "");
+    create(pod("other/RelationalDatabaseClaim/db"), "metadata.annotations.conductor.io/claims");
+    let ingress = |claim: &str| json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"annotations": {"network.conductor.io/claim": claim}}});
+    create(ingress("web"), "");
+    create(ingress("other/web"), "metadata.annotations.network.conductor.io/claim");
+}
