@@ -289,6 +289,11 @@ impl Resource {
             Nature::BuiltIn(_) => schema::encode_object(object, Some(self.schema()), &mut bytes),
             Nature::Custom(custom) => schema::encode_object(&custom.store(object.clone()), None, &mut bytes),
         };
+        // The version that the object had before is not the one it will have.
+        if let Some(at) = revision_at {
+            let length = bytes[at..].iter().position(|byte| *byte == b'"').unwrap_or(0);
+            bytes.drain(at..at + length);
+        }
         store::Value { bytes, revision_at }
     }
 }

@@ -412,7 +412,9 @@ impl Inner {
 
     /// A time in the future, as objects write it.
     pub fn time_in(&self, seconds: i64) -> String {
-        machinery::time::Time::new(self.now_seconds().saturating_add(seconds), 0).map(|time| time.to_string()).unwrap_or_default()
+        machinery::time::Time::new(self.now_seconds().saturating_add(seconds), 0)
+            .map(|time| time.to_string())
+            .unwrap_or_default()
     }
 
     /// A random number.

@@ -129,7 +129,9 @@ fn accept(crd: &Value, all: &[Value], now: &str) -> Value {
     let (spec, name) = (&crd["spec"], &crd["metadata"]["name"]);
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     let mut taken_kinds: BTreeSet<&str> = BTreeSet::new();
-    for other in all.iter().filter(|other| other["metadata"]["name"] != *name && other["spec"]["group"] == spec["group"]) {
+    for other in
+        all.iter().filter(|other| other["metadata"]["name"] != *name && other["spec"]["group"] == spec["group"])
+    {
         let names = &other["status"]["acceptedNames"];
         taken.extend([names["plural"].as_str(), names["singular"].as_str()].into_iter().flatten());
         taken.extend(names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str));
@@ -161,7 +163,8 @@ fn accept(crd: &Value, all: &[Value], now: &str) -> Value {
             Some(own) if own["status"] == value => own["lastTransitionTime"].clone(),
             _ => now.into(),
         };
-        let new = json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message});
+        let new =
+            json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message});
         let mut list = list;
         match list.iter_mut().find(|own| own["type"] == kind) {
             Some(own) if own["reason"] == reason && own["status"] == value => {}

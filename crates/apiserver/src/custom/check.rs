@@ -148,7 +148,11 @@ fn versions(spec: &Value, path: &Path) -> Errors {
         errors.push(Error::invalid(&at, spec["versions"].clone(), "must contain unique version names"));
     }
     if all.iter().filter(|version| version["storage"] == true).count() != 1 {
-        errors.push(Error::invalid(&at, spec["versions"].clone(), "must have exactly one version marked as storage version"));
+        errors.push(Error::invalid(
+            &at,
+            spec["versions"].clone(),
+            "must have exactly one version marked as storage version",
+        ));
     }
     errors
 }
@@ -222,7 +226,11 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
             "" => errors.push(Error::required(&at.child("type"), "must be one of boolean,date,integer,number,string")),
             "boolean" | "date" | "integer" | "number" | "string" => {}
             other => {
-                errors.push(Error::invalid(&at.child("type"), other, "must be one of boolean,date,integer,number,string"));
+                errors.push(Error::invalid(
+                    &at.child("type"),
+                    other,
+                    "must be one of boolean,date,integer,number,string",
+                ));
             }
         }
         match text(column, "format") {
@@ -236,7 +244,7 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
         let json_path = text(column, "jsonPath");
         if json_path.is_empty() {
             errors.push(Error::required(&at.child("jsonPath"), ""));
-        } else if let Err(error) = JsonPath::parse(&format!("{{{json_path}}}")) {
+        } else if let Err(error) = JsonPath::parse(json_path) {
             errors.push(Error::invalid(&at.child("jsonPath"), json_path, error.to_string()));
         }
     }
@@ -314,7 +322,11 @@ fn check_names(own: &Value, path: &Path) -> Errors {
         }
     }
     if !text(own, "kind").is_empty() && text(own, "kind") == text(own, "listKind") {
-        errors.push(Error::invalid(&path.child("listKind"), text(own, "listKind"), "kind and listKind may not be the same"));
+        errors.push(Error::invalid(
+            &path.child("listKind"),
+            text(own, "listKind"),
+            "kind and listKind may not be the same",
+        ));
     }
     errors
 }

@@ -30,7 +30,7 @@ impl Column {
                     format: text("format"),
                     description: text("description"),
                     priority: column["priority"].as_i64().unwrap_or(0),
-                    path: JsonPath::parse(&format!("{{{}}}", text("jsonPath"))).ok(),
+                    path: JsonPath::parse(&text("jsonPath")).ok(),
                 }
             })
             .collect();
@@ -43,7 +43,7 @@ impl Column {
             format: String::new(),
             description: "When the object was created".into(),
             priority: 0,
-            path: JsonPath::parse("{.metadata.creationTimestamp}").ok(),
+            path: JsonPath::parse(".metadata.creationTimestamp").ok(),
         }]
     }
 }
@@ -60,10 +60,9 @@ fn cell(column: &Column, object: &Value, now: i64) -> Value {
     let Ok(found) = path.find(object) else { return Value::Null };
     let Some(first) = found.first().filter(|first| !first.is_null()) else { return Value::Null };
     match column.kind.as_str() {
-        "integer" => first.as_i64().map_or_else(
-            || first.as_f64().map_or(Value::Null, |number| Value::from(number as i64)),
-            Value::from,
-        ),
+        "integer" => first
+            .as_i64()
+            .map_or_else(|| first.as_f64().map_or(Value::Null, |number| Value::from(number as i64)), Value::from),
         "number" => first.as_f64().map_or(Value::Null, |_| (**first).clone()),
         "boolean" => first.as_bool().map_or(Value::Null, Value::from),
         "date" => match first.as_str() {

@@ -111,7 +111,11 @@ impl Definition {
                 structural: Structural::trusted(schema, Some(crate::resource::object_meta())),
                 status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
                 scale: scale.is_object().then(|| {
-                    (pointer(&scale["specReplicasPath"]), pointer(&scale["statusReplicasPath"]), pointer(&scale["labelSelectorPath"]))
+                    (
+                        pointer(&scale["specReplicasPath"]),
+                        pointer(&scale["statusReplicasPath"]),
+                        pointer(&scale["labelSelectorPath"]),
+                    )
                 }),
                 columns: Column::read(&version["additionalPrinterColumns"]),
                 selectable: version["selectableFields"]
@@ -121,7 +125,7 @@ impl Definition {
                     .map(|field| {
                         let path = text(&field["jsonPath"]);
                         let name = path.trim_start_matches('.').to_owned();
-                        FieldPath { name, path: JsonPath::parse(&format!("{{{path}}}")).ok() }
+                        FieldPath { name, path: JsonPath::parse(&path).ok() }
                     })
                     .collect(),
                 deprecation,

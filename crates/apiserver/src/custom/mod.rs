@@ -93,7 +93,8 @@ impl Custom {
         let differs = |field: &String| {
             field != "metadata" && !(has_status && field == "status") && new.get(field) != old.get(field)
         };
-        let keys = |object: &Value| object.as_object().map(|f| f.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        let keys =
+            |object: &Value| object.as_object().map(|f| f.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
         let changed = keys(new).iter().any(differs) || keys(old).iter().any(differs);
         if changed {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
@@ -158,7 +159,9 @@ impl Custom {
         let own = self.definition.api_version(self.at);
         let stored = object["apiVersion"].as_str().unwrap_or_default();
         if stored != own {
-            if let Some(at) = self.definition.versions.iter().position(|version| stored.ends_with(&format!("/{}", version.name))) {
+            if let Some(at) =
+                self.definition.versions.iter().position(|version| stored.ends_with(&format!("/{}", version.name)))
+            {
                 self.definition.versions[at].structural.default(&mut object);
             }
             object["apiVersion"] = own.into();

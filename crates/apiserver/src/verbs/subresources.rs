@@ -72,7 +72,10 @@ const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
 /// The scale of an object, as an object of its own.
 fn scale_of(cx: &Context, object: &Value) -> Value {
     let paths = scale_paths(cx);
-    let at = |path: &str| object.pointer(path).cloned().unwrap_or(Value::Null);
+    let at = |path: &str| match path {
+        "" => Value::Null,
+        path => object.pointer(path).cloned().unwrap_or(Value::Null),
+    };
     let meta = &object["metadata"];
     let mut own = json!({
         "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
