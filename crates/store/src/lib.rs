@@ -39,6 +39,7 @@ mod state;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wake;
 mod watch;
 mod writer;
 

@@ -1,12 +1,12 @@
 //! The handle that callers hold.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
 
 use crate::codec;
 use crate::engine::{Directory, Engine, EngineStats, Log, Memory, Recovered};
@@ -14,16 +14,19 @@ use crate::error::{CommitError, OpenError, ReadError};
 use crate::model::{Committed, Entry, KeyRange, List, Transaction};
 use crate::options::Options;
 use crate::state::{State, View};
+use crate::wake::Wakers;
 use crate::watch::Watch;
 use crate::writer::{Queue, Writer};
 
-/// A revisioned store. Clones are cheap and share it; when the last one goes, the writer finishes and the directory is free.
+/// A revisioned store. Clones are cheap and share it; when the last one goes, the writer finishes and the directory is free
+/// (dropping waits for that).
 #[derive(Clone)]
 pub struct Store(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
-    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// The writer and the waker.
+    threads: Mutex<[Option<JoinHandle<()>>; 2]>,
 }
 
 /// What the handle, the writer and the watchers share.
@@ -33,29 +36,7 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) queue: Queue,
     pub(crate) engine_stats: Mutex<EngineStats>,
-    /// Per table, what wakes its watchers. Emptied when the store closes.
-    wakers: RwLock<HashMap<Arc<str>, watch::Sender<()>>>,
-}
-
-impl Shared {
-    /// Wakes the watchers of a table.
-    pub(crate) fn wake(&self, table: &str) {
-        if let Some(waker) = self.wakers.read().get(table) {
-            waker.send_replace(());
-        }
-    }
-
-    fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<()> {
-        if let Some(waker) = self.wakers.read().get(table) {
-            return waker.subscribe();
-        }
-        let mut wakers = self.wakers.write();
-        if self.queue.is_closed() {
-            // A channel without a sender: the watcher sees at once that there will be nothing more.
-            return watch::channel(()).1;
-        }
-        wakers.entry(table.clone()).or_insert_with(|| watch::channel(()).0).subscribe()
-    }
+    pub(crate) wakers: Wakers,
 }
 
 impl Store {
@@ -105,15 +86,19 @@ impl Store {
             engine_stats: Mutex::new(engine.stats()),
             options,
             state: RwLock::new(state),
-            wakers: RwLock::default(),
+            wakers: Wakers::default(),
         });
         let writer = Writer::new(shared.clone(), engine);
-        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
-        if thread.is_err() {
-            // Without its writer the store reads, and refuses writes.
+        let wakers = shared.clone();
+        let threads = [
+            Builder::new().name("store-writer".to_owned()).spawn(move || writer.run()),
+            Builder::new().name("store-waker".to_owned()).spawn(move || wakers.wakers.run()),
+        ];
+        if threads.iter().any(Result::is_err) {
+            // Without its threads the store reads, and refuses writes.
             shared.queue.close();
         }
-        Store(Arc::new(Handle { shared, writer: Mutex::new(thread.ok()) }))
+        Store(Arc::new(Handle { shared, threads: Mutex::new(threads.map(Result::ok)) }))
     }
 
     /// The current revision, a transaction boundary.
@@ -190,7 +175,7 @@ impl Store {
             }
             state.table(table).map_or_else(|| table.into(), |table| table.name.clone())
         };
-        let wake = self.0.shared.subscribe(&name);
+        let wake = self.0.shared.wakers.subscribe(&name);
         Ok(Watch::new(self.0.shared.clone(), name, prefix, from, wake))
     }
 
@@ -238,10 +223,11 @@ impl Store {
 impl Handle {
     fn close(&self) {
         self.shared.queue.close();
-        if let Some(writer) = self.writer.lock().take() {
-            let _ = writer.join();
-        }
-        self.shared.wakers.write().clear();
+        let [writer, waker] = &mut *self.threads.lock();
+        // The writer first: what it still commits is still shown.
+        drop(writer.take().map(JoinHandle::join));
+        self.shared.wakers.close();
+        drop(waker.take().map(JoinHandle::join));
     }
 }
 

@@ -47,10 +47,6 @@ impl Queue {
         Queue { limits, waiting: Mutex::default(), filled: Condvar::new() }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.waiting.lock().closed
-    }
-
     pub(crate) fn close(&self) {
         self.waiting.lock().closed = true;
         self.filled.notify_one();
@@ -210,7 +206,7 @@ impl Writer {
             let _ = reply.send(outcome);
         }
         for table in touched(&batch.events) {
-            self.shared.wake(table);
+            self.shared.wakers.wake(table);
         }
     }
 

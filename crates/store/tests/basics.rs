@@ -222,6 +222,33 @@ async fn watchers_are_woken_and_told_of_the_end() {
     assert!(store.get("t", "a/1").is_some(), "a closed store still reads");
 }
 
+#[tokio::test]
+async fn a_crowd_of_watchers_gets_every_event() {
+    let store = memory();
+    let watchers: Vec<_> = (0..50)
+        .map(|_| {
+            let mut watch = store.watch("t", "", 0).expect("watches");
+            tokio::spawn(async move {
+                let mut seen = Vec::new();
+                while let Ok(events) = watch.next().await {
+                    seen.extend(events.iter().map(|event| event.revision));
+                    if seen.len() == 100 {
+                        break;
+                    }
+                }
+                seen
+            })
+        })
+        .collect();
+    for number in 0..100 {
+        let op = Op::put("t", format!("{}", number % 7), b"v".to_vec(), Expect::Any);
+        store.commit(op.into()).await.expect("commits");
+    }
+    for watcher in watchers {
+        assert!(watcher.await.expect("ends").into_iter().eq(1..=100));
+    }
+}
+
 #[test]
 fn progress_moves_on_when_others_are_busy() {
     let store = memory();
