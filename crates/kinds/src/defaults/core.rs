@@ -119,6 +119,18 @@ pub(super) fn namespace(namespace: &mut Value) {
     }
 }
 
+/// Who reports is written even when nobody says.
+pub(super) fn event(event: &mut Value, group: &str) {
+    let Some(map) = event.as_object_mut() else { return };
+    if group.is_empty() {
+        fill(map, "source", json!({}));
+        fill(map, "reportingComponent", "");
+        fill(map, "reportingInstance", "");
+    } else {
+        fill(map, "deprecatedSource", json!({}));
+    }
+}
+
 pub(super) fn node(node: &mut Value) {
     let capacity = get(node, "status.capacity").clone();
     if capacity.is_object() && get(node, "status.allocatable").is_null() {

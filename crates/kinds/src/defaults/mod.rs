@@ -22,6 +22,7 @@ pub fn apply(group: &str, kind: &str, object: &mut Value) {
         ("", "PersistentVolume") => core::persistent_volume(object),
         ("", "PersistentVolumeClaim") => core::persistent_volume_claim(object),
         ("", "Endpoints") => core::endpoints(object),
+        ("" | "events.k8s.io", "Event") => core::event(object, group),
         ("", "Namespace") => core::namespace(object),
         ("", "Node") => core::node(object),
         ("", "LimitRange") => core::limit_range(object),

@@ -31,6 +31,9 @@ pub(super) fn ingress_class(class: &mut Value) {
 }
 
 pub(super) fn endpoint_slice(slice: &mut Value) {
+    for endpoint in list_mut(slice, "endpoints") {
+        object_mut(endpoint, "conditions");
+    }
     for port in list_mut(slice, "ports") {
         if let Some(port) = port.as_object_mut() {
             fill(port, "name", "");

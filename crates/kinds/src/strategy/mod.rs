@@ -174,6 +174,7 @@ pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
     if has_status(group, kind) && (group, kind) != ("", "Node") {
         reset_status(group, kind, object);
     }
+    drop_disabled(object);
     match (group, kind) {
         ("", "Namespace") => own_namespace(object),
         ("", "Pod") => pod::prepare_create(object),
@@ -201,6 +202,7 @@ pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
 
 /// Prepares the object a PUT or patch would make of `old`: the status stays, the generation counts what changed.
 pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
+    drop_disabled(new);
     if has_status(group, kind) {
         keep(new, old, "status");
     }
@@ -284,6 +286,15 @@ pub fn prepare_subresource_update(group: &str, kind: &str, subresource: &str, ne
             count_generation(group, kind, new, old);
         }
         _ => {}
+    }
+}
+
+/// The specs of Pods, wherever they are.
+fn drop_disabled(object: &mut Value) {
+    for path in ["spec", "template.spec", "spec.template.spec", "spec.jobTemplate.spec.template.spec"] {
+        if let Some(spec) = crate::value::get_mut(object, path) {
+            pod::drop_disabled(spec);
+        }
     }
 }
 
@@ -417,6 +428,11 @@ fn generate_selector(job: &mut Value) {
     }
     if let Some(labels) = object_mut(job, "spec.selector.matchLabels") {
         labels.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| uid.into());
+    }
+    // A Job without labels of its own wears its Pods' labels, the generated ones too.
+    if crate::value::size(job, "metadata.labels") == 0 {
+        let labels = get(job, "spec.template.metadata.labels").clone();
+        set(job, "metadata", "labels", labels);
     }
 }
 

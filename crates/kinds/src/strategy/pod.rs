@@ -16,6 +16,16 @@ pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     }
 }
 
+/// Fields of features that are off in Kubernetes 1.36 are dropped without a word.
+pub(super) fn drop_disabled(spec: &mut Value) {
+    for containers in ["containers", "initContainers"] {
+        for container in list_mut(spec, containers) {
+            remove(container, "lifecycle", "stopSignal");
+        }
+    }
+    remove(spec, "", "schedulingGroup");
+}
+
 pub(super) fn prepare_create(pod: &mut Value) {
     let mut status = json!({"phase": "Pending", "qosClass": quality_of_service(get(pod, "spec"))});
     if !list(pod, "spec.schedulingGates").is_empty() {

@@ -44,7 +44,8 @@ fn selector(errors: &mut Errors, spec: &At<'_>, kind: &str) {
 fn template_matches(errors: &mut Errors, spec: &At<'_>) {
     let labels = spec.get("template.metadata.labels");
     let selector = spec.get("selector");
-    if !selector.is_null() && !is_empty_selector(selector) && !selects(selector, labels) {
+    // No selector selects nothing; an empty one is reported as such.
+    if (selector.is_null() || !is_empty_selector(selector)) && !selects(selector, labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid(&spec.at("template.metadata.labels"), labels.clone(), detail);
     }
@@ -433,8 +434,7 @@ fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
 
 pub(super) fn job_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     let (spec, old_spec) = (new.field("spec"), old.field("spec"));
-    job_spec(errors, &spec);
-    job_selector(errors, &spec);
+    job(errors, new);
     if spec.text("completionMode") == "Indexed" {
         let changed = spec.get("completions") != old_spec.get("completions");
         if changed && spec.has("completions") && spec.int("completions") != spec.int("parallelism") {

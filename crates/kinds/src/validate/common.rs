@@ -56,8 +56,10 @@ pub(super) fn label_selector(errors: &mut Errors, at: &At<'_>) {
             "In" | "NotIn" if requirement.list("values").is_empty() => {
                 errors.required(&requirement.at("values"), "must be specified when `operator` is 'In' or 'NotIn'");
             }
-            "Exists" | "DoesNotExist" if !requirement.list("values").is_empty() => errors
-                .forbidden(&requirement.at("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+            "Exists" | "DoesNotExist" if !requirement.list("values").is_empty() => errors.forbidden(
+                &requirement.at("values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => errors.invalid(&requirement.at("operator"), other, "not a valid selector operator"),
         }
@@ -113,8 +115,10 @@ pub(super) fn node_selector_term(errors: &mut Errors, term: &At<'_>, check_value
             "In" | "NotIn" if values == 0 => {
                 errors.required(&requirement.at("values"), "must be specified when `operator` is 'In' or 'NotIn'");
             }
-            "Exists" | "DoesNotExist" if values > 0 => errors
-                .forbidden(&requirement.at("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+            "Exists" | "DoesNotExist" if values > 0 => errors.forbidden(
+                &requirement.at("values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
             "Gt" | "Lt" if values != 1 => errors
                 .required(&requirement.at("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"),
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}

@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn schedules_have_five_fields_in_range() {
-        for fine in ["* * * * *", "*/5 0-6 1,15 jan-mar MON", "0 0 ? * 0", "@daily", "@every 1h30m", "TZ=UTC 0 0 * * *"] {
+        for fine in ["* * * * *", "*/5 0-6 1,15 jan-mar MON", "0 0 ? * 0", "@daily", "@every 1h30m", "TZ=UTC 0 0 * * *"]
+        {
             assert_eq!(check(fine), Ok(()), "{fine}");
         }
         for bad in ["", "* * * *", "60 * * * *", "* * 0 * *", "5-1 * * * *", "*/0 * * * *", "@never", "a * * * *"] {

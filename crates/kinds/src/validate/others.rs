@@ -29,7 +29,8 @@ pub(super) fn pod_disruption_budget_status_update(errors: &mut Errors, new: &At<
     }
 }
 
-const SYSTEM_PRIORITIES: &[(&str, i64)] = &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+const SYSTEM_PRIORITIES: &[(&str, i64)] =
+    &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 pub(super) fn priority_class(errors: &mut Errors, object: &At<'_>) {
     let (name, value) = (object.text("metadata.name"), object.int("value"));
@@ -37,7 +38,9 @@ pub(super) fn priority_class(errors: &mut Errors, object: &At<'_>) {
         let reserved = "priority class names with 'system-' prefix are reserved for system use only. error: ";
         let wrong = match SYSTEM_PRIORITIES.iter().find(|(known, _)| *known == name) {
             None => Some(format!("{name} is not a known system priority class")),
-            Some((_, expected)) if value != *expected => Some(format!("value of {name} PriorityClass must be {expected}")),
+            Some((_, expected)) if value != *expected => {
+                Some(format!("value of {name} PriorityClass must be {expected}"))
+            }
             Some(_) if object.flag("globalDefault") => {
                 Some(format!("globalDefault of {name} PriorityClass must be false"))
             }
@@ -62,7 +65,10 @@ pub(super) fn priority_class_update(errors: &mut Errors, new: &At<'_>, old: &At<
 }
 
 pub(super) fn runtime_class(errors: &mut Errors, object: &At<'_>) {
-    label(errors, &object.at("handler"), object.text("handler"));
+    match object.text("handler") {
+        "" => errors.required(&object.at("handler"), ""),
+        handler => label(errors, &object.at("handler"), handler),
+    }
     for (name, amount) in object.entries("overhead.podFixed") {
         container_resource_name(errors, &amount.path, name);
         resource_amount(errors, &amount.path, name, amount.value);
@@ -111,22 +117,33 @@ pub(super) fn certificate_conditions(errors: &mut Errors, new: &At<'_>) {
     }
     if seen.contains(&"Approved") && seen.contains(&"Denied") {
         let conditions = new.get("status.conditions").clone();
-        errors.invalid(&new.at("status.conditions"), conditions, "Approved and Denied conditions are mutually exclusive");
+        errors.invalid(
+            &new.at("status.conditions"),
+            conditions,
+            "Approved and Denied conditions are mutually exclusive",
+        );
     }
 }
 
 pub(super) fn horizontal_pod_autoscaler(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
-    if spec.maybe_int("minReplicas").is_some_and(|replicas| replicas < 1) {
-        let detail = "must be greater than or equal to 1";
-        errors.invalid(&spec.at("minReplicas"), spec.int("minReplicas"), detail);
+    let lowest = spec.maybe_int("minReplicas").unwrap_or(1);
+    if lowest < 1 {
+        errors.invalid(&spec.at("minReplicas"), lowest, "must be greater than or equal to 1");
     }
-    if spec.int("maxReplicas") < 1 {
-        errors.invalid(&spec.at("maxReplicas"), spec.int("maxReplicas"), "must be greater than 0");
+    let outside = spec.list("metrics").iter().any(|m| matches!(crate::value::text(m, "type"), "Object" | "External"));
+    if lowest == 0 && !outside {
+        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.forbidden(&spec.at("metrics"), detail);
     }
-    if spec.has("minReplicas") && spec.int("maxReplicas") < spec.int("minReplicas") {
-        let detail = "must be greater than or equal to `minReplicas`";
-        errors.invalid(&spec.at("maxReplicas"), spec.int("maxReplicas"), detail);
+    let highest = spec.int("maxReplicas");
+    if highest == 0 {
+        errors.required(&spec.at("maxReplicas"), "must be set and greater than 0");
+    } else if highest < 0 {
+        errors.invalid(&spec.at("maxReplicas"), highest, "must be greater than 0");
+    }
+    if highest < lowest {
+        errors.invalid(&spec.at("maxReplicas"), highest, "must be greater than or equal to `minReplicas`");
     }
     for field in ["kind", "name"] {
         let target = spec.field("scaleTargetRef");
@@ -142,9 +159,12 @@ pub(super) fn horizontal_pod_autoscaler(errors: &mut Errors, object: &At<'_>) {
 
 pub(super) fn flow_schema(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
-    if !(1..=10_000).contains(&spec.int("matchingPrecedence")) {
-        let detail = "must be between 1 and 10000, inclusive";
-        errors.invalid(&spec.at("matchingPrecedence"), spec.int("matchingPrecedence"), detail);
+    let precedence = spec.int("matchingPrecedence");
+    if precedence <= 0 {
+        errors.invalid(&spec.at("matchingPrecedence"), precedence, "must be a positive value");
+    }
+    if precedence > 10_000 {
+        errors.invalid(&spec.at("matchingPrecedence"), precedence, "must not be greater than 10000");
     }
     let level = spec.field("priorityLevelConfiguration");
     match level.text("name") {
@@ -185,7 +205,8 @@ pub(super) fn priority_level(errors: &mut Errors, object: &At<'_>) {
             let response = spec.field("limited.limitResponse");
             match response.text("type") {
                 "Reject" if response.has("queuing") => {
-                    errors.forbidden(&response.at("queuing"), "must be nil if limited.limitResponse.type is not Limited");
+                    errors
+                        .forbidden(&response.at("queuing"), "must be nil if limited.limitResponse.type is not Limited");
                 }
                 "Queue" if !response.has("queuing") => {
                     let detail = "must not be empty if limited.limitResponse.type is Limited";
@@ -243,11 +264,8 @@ fn client_config(errors: &mut Errors, config: &At<'_>) {
     }
     let service = config.field("service");
     if service.exists() {
-        for (field, what) in [("name", "service name is required"), ("namespace", "service namespace is required")] {
-            if service.text(field).is_empty() {
-                errors.required(&service.at(field), what);
-            }
-        }
+        errors.required_text(&service, "name");
+        errors.required_text(&service, "namespace");
         if service.maybe_int("port").is_some_and(|port| !(1..=65535).contains(&port)) {
             let detail = format!("port is not valid: {}", names::range_error(1, 65535));
             errors.invalid(&service.at("port"), service.int("port"), detail);
@@ -395,9 +413,9 @@ pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: b
         return;
     }
     if spec.list("validations").is_empty() && spec.list("auditAnnotations").is_empty() {
-        let detail = "validations or auditAnnotations must be non-empty";
-        errors.required(&spec.at("validations"), &format!("{detail}; at least one is required"));
-        errors.required(&spec.at("auditAnnotations"), &format!("{detail}; at least one is required"));
+        let detail = "validations or auditAnnotations must contain at least one item";
+        errors.required(&spec.at("validations"), detail);
+        errors.required(&spec.at("auditAnnotations"), detail);
     }
     for validation in spec.items("validations") {
         if validation.text("expression").trim().is_empty() {
@@ -452,12 +470,12 @@ pub(super) fn admission_policy_binding(errors: &mut Errors, object: &At<'_>, mut
         errors.required(&path, "at least one validation action is required");
     }
     let mut seen: Vec<&str> = Vec::new();
-    for action in actions.iter().filter_map(Value::as_str) {
+    for (i, action) in actions.iter().filter_map(Value::as_str).enumerate() {
         if !matches!(action, "Deny" | "Warn" | "Audit") {
-            errors.not_supported(&path, action, &["Audit", "Deny", "Warn"]);
+            errors.not_supported(&path.index(i), action, &["Audit", "Deny", "Warn"]);
         }
         if seen.contains(&action) {
-            errors.duplicate(&path, action);
+            errors.duplicate(&path.index(i), action);
         }
         seen.push(action);
     }

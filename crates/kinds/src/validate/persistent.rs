@@ -177,7 +177,10 @@ fn class_names(errors: &mut Errors, spec: &At<'_>, inline: bool) {
 pub(super) fn persistent_volume_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     persistent_volume(errors, new);
     let source = |volume: &At<'_>| -> Value {
-        SOURCES.iter().map(|kind| ((*kind).to_owned(), get(volume.value, "spec").get(*kind).cloned().unwrap_or_default())).collect()
+        SOURCES
+            .iter()
+            .map(|kind| ((*kind).to_owned(), get(volume.value, "spec").get(*kind).cloned().unwrap_or_default()))
+            .collect()
     };
     let (mut now, before) = (source(new), source(old));
     // The secret for expansion may be added later.
@@ -267,7 +270,8 @@ pub(super) fn claim_spec(errors: &mut Errors, spec: &At<'_>) {
         let path = spec.at("dataSource").to_string();
         if !reference.text("namespace").is_empty() {
             errors.invalid(&spec.path, path, "may not be specified when dataSourceRef.namespace is specified");
-        } else if ["apiGroup", "kind", "name"].iter().any(|f| spec.get("dataSource").get(*f) != reference.value.get(*f)) {
+        } else if ["apiGroup", "kind", "name"].iter().any(|f| spec.get("dataSource").get(*f) != reference.value.get(*f))
+        {
             errors.invalid(&spec.path, path, "must match dataSourceRef");
         }
     }
@@ -306,7 +310,8 @@ pub(super) fn claim_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
         && old_note.is_some()
         && new_class.as_str() == old_note
         && (new_note.is_none() || new_note == old_note);
-    let from_nil = old_class.is_null() && !new_class.is_null() && (old_note.is_none() || new_class.as_str() == old_note);
+    let from_nil =
+        old_class.is_null() && !new_class.is_null() && (old_note.is_none() || new_class.as_str() == old_note);
     if !from_annotation && old_note.unwrap_or("") != new_note.unwrap_or("") {
         let path = Path::root("metadata").child("annotations").child(CLASS_ANNOTATION);
         errors.invalid(&path, new_note.unwrap_or(""), IMMUTABLE);
@@ -322,7 +327,8 @@ pub(super) fn claim_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
         crate::value::keep(&mut now, &before, "volumeAttributesClassName");
     }
     if !crate::value::same(&now, &before) {
-        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        let detail =
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         errors.forbidden(&new.at("spec"), detail);
     }
     let size = |claim: &At<'_>, path: &str| quantity(claim.get(path));

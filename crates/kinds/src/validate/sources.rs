@@ -132,8 +132,7 @@ pub(super) fn host_path(errors: &mut Errors, at: &At<'_>) {
         return errors.required(&at.at("path"), "");
     }
     no_backsteps(errors, &at.at("path"), path);
-    let types =
-        ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    let types = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     errors.one_of(at, "type", &types);
 }
 
@@ -293,7 +292,8 @@ fn is_iqn(name: &str) -> bool {
 pub(super) fn csi_persistent(errors: &mut Errors, at: &At<'_>) {
     csi_driver_name(errors, &at.at("driver"), at.text("driver"));
     errors.required_text(at, "volumeHandle");
-    for field in ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"]
+    for field in
+        ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"]
     {
         let secret = at.field(field);
         if secret.exists() {

@@ -112,8 +112,10 @@ pub(super) fn volume_attachment(errors: &mut Errors, object: &At<'_>) {
 
 fn attachment_status(errors: &mut Errors, object: &At<'_>) {
     let status = object.field("status");
-    let size: usize =
-        status.entries("attachmentMetadata").map(|(key, value)| key.len() + value.value.as_str().map_or(0, str::len)).sum();
+    let size: usize = status
+        .entries("attachmentMetadata")
+        .map(|(key, value)| key.len() + value.value.as_str().map_or(0, str::len))
+        .sum();
     if size > PARAMETERS_SIZE_MAX {
         errors.push(Error::too_long(&status.at("attachmentMetadata"), PARAMETERS_SIZE_MAX));
     }
@@ -146,7 +148,11 @@ pub(super) fn csi_driver(errors: &mut Errors, object: &At<'_>) {
         audiences.push(audience);
         let Some(seconds) = request.maybe_int("expirationSeconds") else { continue };
         if seconds < 600 {
-            errors.invalid(&request.at("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes");
+            errors.invalid(
+                &request.at("expirationSeconds"),
+                seconds,
+                "may not specify a duration less than 10 minutes",
+            );
         }
         if seconds > 1 << 32 {
             let detail = "may not specify a duration larger than 2^32 seconds";

@@ -96,7 +96,8 @@ fn ephemeral_container(errors: &mut Errors, container: &At<'_>, targets: &[&str]
         errors.push(Error::not_found(&container.at("targetContainerName"), target));
     }
     let detail = "cannot be set for an Ephemeral Container";
-    for field in ["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "restartPolicy"] {
+    for field in ["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "restartPolicy"]
+    {
         let value = container.get(field);
         let empty = value.as_object().is_some_and(|map| map.is_empty()) || value.as_array().is_some_and(Vec::is_empty);
         if container.has(field) && !empty {
@@ -237,7 +238,8 @@ fn value_from(errors: &mut Errors, variable: &At<'_>, from: &At<'_>) {
         }
     }
     if sources == 0 {
-        let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
+        let detail =
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
         errors.invalid(&from.path, "", detail);
     } else if !variable.text("value").is_empty() {
         errors.invalid(&from.path, "", "may not be specified when `value` is not empty");
@@ -299,11 +301,7 @@ pub(super) fn resource_field(errors: &mut Errors, at: &At<'_>, in_volume: bool) 
         _ => return,
     };
     if !fine {
-        let values = if what == "cpu" {
-            "1m and 1"
-        } else {
-            "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
-        };
+        let values = if what == "cpu" { "1m and 1" } else { "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei" };
         let detail = format!("only divisor's values {values} are supported with the {what} resource");
         errors.invalid(&at.at("divisor"), name, detail);
     }
@@ -481,16 +479,14 @@ fn lifecycle_and_probes(errors: &mut Errors, spec: &At<'_>, container: &At<'_>) 
             handler(errors, &hook, grace, &["exec", "httpGet", "tcpSocket", "sleep"]);
         }
     }
-    if lifecycle.has("stopSignal") && !spec.has("os") {
-        errors.forbidden(&lifecycle.at("stopSignal"), "may not be set for containers with empty `spec.os.name`");
-    }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.field(name);
         if !probe.exists() {
             continue;
         }
         handler(errors, &probe, grace, &["exec", "httpGet", "tcpSocket", "grpc"]);
-        for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+        for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+        {
             errors.not_negative(&probe, field);
         }
         let period = probe.maybe_int("terminationGracePeriodSeconds");

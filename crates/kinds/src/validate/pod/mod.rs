@@ -17,9 +17,7 @@ use super::common::{
 };
 use crate::compute::aggregate;
 
-pub(super) use update::{
-    ephemeral_containers_update, pod_status_update, pod_update, resize_update,
-};
+pub(super) use update::{ephemeral_containers_update, pod_status_update, pod_update, resize_update};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -45,7 +43,8 @@ fn pod_object(errors: &mut Errors, pod: &At<'_>) {
     pod_spec(errors, &spec, Some(pod));
     if spec.text("serviceAccountName").is_empty() {
         for volume in spec.items("volumes") {
-            for source in volume.field("projected").items("sources").filter(|source| source.has("serviceAccountToken")) {
+            for source in volume.field("projected").items("sources").filter(|source| source.has("serviceAccountToken"))
+            {
                 let detail = "must not be specified when serviceAccountName is not set";
                 errors.forbidden(&source.at("serviceAccountToken"), detail);
             }
@@ -269,8 +268,9 @@ fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, clai
     for field in ["limits", "requests"] {
         for (name, amount) in at.entries(field) {
             if pod_level {
+                let count = errors.len();
                 resource_name(errors, &amount.path, name);
-                if !matches!(name, "cpu" | "memory") && !is_huge_pages(name) {
+                if errors.len() == count && !matches!(name, "cpu" | "memory") && !is_huge_pages(name) {
                     errors.not_supported(&amount.path, name, &["cpu", "hugepages-", "memory"]);
                 }
             } else {
@@ -333,7 +333,8 @@ fn within_limit(errors: &mut Errors, at: &At<'_>, name: &str, request: &Value) {
 }
 
 fn whole_pages(errors: &mut Errors, amount: &At<'_>, name: &str) {
-    let page = name.strip_prefix("hugepages-").and_then(|size| size.parse::<conductor_machinery::quantity::Quantity>().ok());
+    let page =
+        name.strip_prefix("hugepages-").and_then(|size| size.parse::<conductor_machinery::quantity::Quantity>().ok());
     let size = page.and_then(|page| page.as_i64()).filter(|size| *size > 0);
     let value = quantity(amount.value);
     if !size.is_some_and(|size| value.value() % size == 0) {

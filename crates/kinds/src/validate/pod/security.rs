@@ -157,7 +157,8 @@ pub(super) fn host_users(errors: &mut Errors, spec: &At<'_>) {
 pub(super) fn operating_system(errors: &mut Errors, spec: &At<'_>, os: &str) {
     let context = spec.field("securityContext");
     let linux = os == "linux";
-    let detail = if linux { "windows options cannot be set for a linux pod" } else { "cannot be set for a windows pod" };
+    let detail =
+        if linux { "windows options cannot be set for a linux pod" } else { "cannot be set for a windows pod" };
     let pod_fields: &[&str] = if linux {
         &["windowsOptions"]
     } else {

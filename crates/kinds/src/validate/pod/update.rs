@@ -97,7 +97,8 @@ fn added_tolerations(errors: &mut Errors, spec: &At<'_>, old_spec: &At<'_>) {
 /// A Pod that waits at a gate may still be told more exactly where to run.
 fn gated(errors: &mut Errors, spec: &At<'_>, old_spec: &At<'_>, munged: &mut Value) {
     let selector = get(spec.value, "nodeSelector");
-    let narrowed = crate::value::entries(old_spec.value, "nodeSelector").all(|(key, value)| selector.get(key) == Some(value));
+    let narrowed =
+        crate::value::entries(old_spec.value, "nodeSelector").all(|(key, value)| selector.get(key) == Some(value));
     if !narrowed {
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         errors.invalid(&spec.at("nodeSelector"), selector.clone(), detail);
@@ -214,10 +215,8 @@ fn no_resurrection(errors: &mut Errors, new: &At<'_>, old: &At<'_>, statuses: &s
             continue;
         }
         let name = text(before, "name");
-        let alive = new
-            .list(&field)
-            .iter()
-            .any(|now| text(now, "name") == name && get(now, "state.terminated").is_null());
+        let alive =
+            new.list(&field).iter().any(|now| text(now, "name") == name && get(now, "state.terminated").is_null());
         let code = get(ended, "exitCode").as_i64().unwrap_or(0);
         let may = containers.is_some_and(|list| may_restart(old, list, name, code));
         if alive && !may {

@@ -122,7 +122,10 @@ fn source(errors: &mut Errors, volume: &At<'_>, pod: &str, is_pod: bool) {
             }
             kind => {
                 shared_source(errors, kind, &at, Owner::Pod, volume.text("name"));
-                if kind == "iscsi" && at.has("initiatorName") && volume.text("name").len() + 1 + at.text("targetPortal").len() > 64 {
+                if kind == "iscsi"
+                    && at.has("initiatorName")
+                    && volume.text("name").len() + 1 + at.text("targetPortal").len() > 64
+                {
                     let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
                         iscsi.initiatorName is specified.";
                     errors.invalid(&volume.at("name"), volume.text("name"), detail);
