@@ -58,7 +58,7 @@ fn offer(n: u64) -> Offer {
             attributes: Box::new([
                 Some(Value::Text(["mysql", "postgres"][(h >> 2) as usize % 2].into())),
                 Some(Value::Version(Arc::new(Version::parse(["5.6", "5.7", "8.0", "15.4"][(h >> 3) as usize % 4])))),
-                Some(Value::Flag((h >> 5) % 2 == 0)),
+                Some(Value::Flag((h >> 5).is_multiple_of(2))),
             ]),
             ..Shape::default()
         }),

@@ -158,16 +158,16 @@ impl fmt::Display for Amount {
         let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
         let mut number = nanos;
         let mut step = 0;
-        while number % 1000 == 0 && step + 1 < decimal.len() {
+        while number.is_multiple_of(1000) && step + 1 < decimal.len() {
             number /= 1000;
             step += 1;
         }
         let mut best = format!("{sign}{number}{}", decimal[step]);
-        if nanos % NANO as u128 == 0 {
+        if nanos.is_multiple_of(NANO as u128) {
             let mut number = nanos / NANO as u128;
             let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
             let mut step = 0;
-            while number % 1024 == 0 && step + 1 < binary.len() {
+            while number.is_multiple_of(1024) && step + 1 < binary.len() {
                 number /= 1024;
                 step += 1;
             }

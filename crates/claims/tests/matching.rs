@@ -34,7 +34,7 @@ fn rules(capacities: usize, volumes: bool) -> Arc<Rules> {
     })
 }
 
-fn offer() -> impl Strategy<Value = (u8, u8, u8, u8, [u8; 3], u8, u8, u8, bool, (u8, bool))> {
+fn offer() -> impl Strategy<Value = RawOffer> {
     (
         0u8..20,
         0u8..3,

@@ -5,7 +5,8 @@ mod toy;
 use conductor_claims::invariants::volume_violations;
 use conductor_claims::lifecycle::{Plan, Presence};
 use conductor_claims::matching::{Decision, Index, NoJudge};
-use conductor_claims::volumes::{self, VolumeClaimScene, VolumeScene};
+use conductor_claims::template::Paths;
+use conductor_claims::volumes::{self, Making, VolumeClaimScene, VolumeScene};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toy::{Api, Key};
@@ -80,10 +81,24 @@ fn plan(look: &Api, at: &Key, truth: &Api) -> Plan {
         (Decision::Bind { resource, .. }, None) => resource.to_string(),
         _ => String::new(),
     };
+    let template = json!({"spec": {
+        "template": {"apiVersion": "p/v1", "kind": "Thing", "spec": {"size": "${claim.spec.resources.requests.storage}"}},
+        "volume": {"nfs": {"server": "${implementation.status.details.host}", "path": "/"}},
+    }});
+    let class = index.class_of(&ask).and_then(|c| look.objects.get(&key("StorageClass", "", &c)));
+    let making = class.map(|class| {
+        (class, &template, look.objects.get(&key("Thing", "conductor-system", &volumes::made_name(object))))
+    });
     volumes::volume_claim(&VolumeClaimScene {
         claim: object,
         decision: Some(&decision),
         volume: look.objects.get(&volume_key(&name)),
+        making: making.as_ref().map(|(class, template, implementation)| Making {
+            class,
+            template,
+            implementation: *implementation,
+            expressions: &Paths,
+        }),
         default_class: default.as_deref(),
         consumers: &[],
         protect: true,
@@ -104,6 +119,10 @@ fn settle(api: &mut Api) {
                 idle &= plan.is_empty();
                 api.execute(&plan, usize::MAX, |_| {});
             }
+        }
+        for plan in api.orphan_plans(&api.clone()) {
+            idle = false;
+            api.execute(&plan, usize::MAX, |_| {});
         }
         if idle {
             return;
@@ -275,17 +294,23 @@ proptest! {
     #[test]
     fn crashes_and_races(steps in prop::collection::vec((0u8..10, any::<u8>(), 0u8..6), 0..100)) {
         let mut api = Api::default();
+        api.create(with(storage_class("ours", false, false), "/provisioner", json!(volumes::PROVISIONER))).expect("created");
         let mut looks = [api.clone(), api.clone()];
         for (what, which, cut) in steps {
             match what {
-                0 => drop(api.create(pvc(&format!("c{}", which % 3), &format!("{}Gi", 1 + which % 4), Some("")))),
+                0 => drop(api.create(pvc(&format!("c{}", which % 3), &format!("{}Gi", 1 + which % 4), Some(if which % 3 == 0 { "ours" } else { "" })))),
                 1 => api.delete(&claim_key(&format!("c{}", which % 3))),
                 2 => drop(api.create(pv(&format!("v{}", which % 4), &format!("{}Gi", 1 + which % 5), "", &["ReadWriteOnce"]))),
                 3 if which % 4 == 0 => api.delete(&volume_key(&format!("v{}", cut % 4))),
+                3 if which % 4 == 1 => {
+                    for (at, _) in api.clone().of_kind("Thing") {
+                        api.provide(at);
+                    }
+                }
                 3 | 4 => looks[usize::from(which % 2)] = api.clone(),
                 _ => {
                     let look = &looks[usize::from(which % 2)];
-                    let keys: Vec<&Key> = look.objects.keys().collect();
+                    let keys: Vec<&Key> = look.objects.keys().filter(|k| k.0.starts_with("PersistentVolume")).collect();
                     if keys.is_empty() {
                         continue;
                     }
@@ -301,5 +326,28 @@ proptest! {
         settle(&mut api);
         let broken = volume_violations(&api.objects.values().collect::<Vec<_>>(), true);
         prop_assert!(broken.is_empty(), "{:?}\n{:#?}", broken, api.objects.values().collect::<Vec<_>>());
+        // when everyone leaves, nothing that was made is left
+        for (at, _) in api.clone().of_kind("PersistentVolumeClaim") {
+            api.delete(at);
+        }
+        settle(&mut api);
+        let made = |k: &&Key| k.0 == "Thing" || k.2.starts_with("pvc-");
+        prop_assert_eq!(api.objects.keys().filter(made).count(), 0, "{:#?}", api.objects.values().collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_class_of_ours_makes_a_volume() {
+    let mut api = Api::default();
+    api.create(with(storage_class("ours", true, false), "/provisioner", json!(volumes::PROVISIONER))).expect("created");
+    api.create(pvc("c", "3Gi", None)).expect("created");
+    settle(&mut api);
+    let claim = &api.objects[&claim_key("c")];
+    assert_eq!((phase(&api, &claim_key("c")), &claim["spec"]["storageClassName"]), ("Bound", &json!("ours")));
+    let volume = &api.objects[&volume_key(claim["spec"]["volumeName"].as_str().expect("a name"))];
+    assert_eq!(volume["spec"]["nfs"]["server"], json!("10.0.0.7"));
+    assert_eq!(volume["spec"]["capacity"]["storage"], json!("3Gi"));
+    api.delete(&claim_key("c"));
+    settle(&mut api);
+    assert_eq!(api.objects.len(), 1, "{:?}", api.objects.keys());
 }

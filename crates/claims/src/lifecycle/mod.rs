@@ -12,19 +12,22 @@
 
 mod claim;
 mod connection;
+mod implementation;
 mod resource;
 mod status;
 mod write;
 
 pub use claim::{ClaimScene, claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
-pub use resource::{Found, Implementation, Presence, ResourceScene, implementations, orphan, owner, resource};
+pub use implementation::{Implementation, implementations, orphan, owner};
+pub use resource::{Found, Presence, ResourceScene, resource};
 pub use status::{Condition, condition_of};
 pub use write::{Event, Plan, Target, Verb, Version, Write};
 
 /// What the lives of volumes share.
 pub(crate) mod parts {
     pub(crate) use super::claim::{deleting, phase, uid};
+    pub(crate) use super::implementation::is_ready;
     pub(crate) use super::status::status_patch;
     pub(crate) use super::write::finalizer;
 }

@@ -1,17 +1,13 @@
 //! The life of a resource and of its implementation.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
 use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
+use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
-use crate::lifecycle::write::{Plan, Target, finalizer};
-use crate::lifecycle::{
-    CLAIM_UID, PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE,
-};
-use crate::names::joined;
-use crate::template::{Expressions, render};
+use crate::lifecycle::write::{Plan, finalizer};
+use crate::lifecycle::{PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED};
+use crate::template::Expressions;
 use crate::types::ResourceType;
 use crate::views::Reclaim;
 
@@ -24,19 +20,6 @@ pub enum Presence<'p> {
     Gone,
     /// Not known now; nothing is taken back on a guess.
     Unknown,
-}
-
-/// An implementation a resource intends or adopts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Implementation {
-    /// What it is.
-    pub target: Target,
-    /// The object to be made; `None`: it is adopted.
-    pub wanted: Option<Value>,
-    /// CEL that says when it is ready; the condition Ready if empty.
-    pub ready_when: String,
-    /// Whether it bears no data and may be made again.
-    pub replaceable: bool,
 }
 
 /// One implementation and what there is of it.
@@ -62,87 +45,6 @@ pub struct ResourceScene<'s> {
     pub expressions: &'s dyn Expressions,
     /// The time to write into conditions.
     pub now: &'s str,
-}
-
-/// What implementations a resource intends, or why that cannot be said.
-pub fn implementations(
-    kind: &ResourceType,
-    resource: &Value,
-    with: &dyn Expressions,
-) -> Result<Vec<Implementation>, String> {
-    let spec = &resource["spec"];
-    let name = resource["metadata"]["name"].as_str().unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let namespace = |value: &Value| value.as_str().filter(|n| !n.is_empty()).unwrap_or(SYSTEM_NAMESPACE).to_owned();
-    let adopted = &spec["implementationRef"];
-    if adopted.is_object() {
-        return Ok(vec![Implementation {
-            target: Target {
-                api_version: text(&adopted["apiVersion"]),
-                kind: text(&adopted["kind"]),
-                namespace: namespace(&adopted["namespace"]),
-                name: text(&adopted["name"]),
-                status: false,
-            },
-            wanted: None,
-            ready_when: text(&spec["readyWhen"]),
-            replaceable: false,
-        }]);
-    }
-    let mut parts: Vec<(&str, &Value, String, bool)> = Vec::new();
-    if spec["template"].is_object() {
-        parts.push(("", &spec["template"], text(&spec["readyWhen"]), false));
-    }
-    for item in spec["templates"].as_array().into_iter().flatten().take(16) {
-        let first = parts.is_empty();
-        let ready = text(&item["readyWhen"]);
-        let ready = if ready.is_empty() && first { text(&spec["readyWhen"]) } else { ready };
-        let replaceable = item["replaceable"].as_bool().unwrap_or(false);
-        parts.push((item["name"].as_str().unwrap_or_default(), &item["template"], ready, replaceable));
-    }
-    // only what does not change with the resource's life: a template sees the same on every look
-    let seen = json!({
-        "apiVersion": resource["apiVersion"],
-        "kind": resource["kind"],
-        "metadata": {"name": resource["metadata"]["name"], "uid": resource["metadata"]["uid"], "labels": resource["metadata"]["labels"]},
-        "spec": resource["spec"],
-    });
-    let scope = BTreeMap::from([("resource", &seen)]);
-    let mut all = Vec::new();
-    for (suffix, template, ready_when, replaceable) in parts {
-        let mut object = render(template, &scope, &[], with).map_err(|e| format!("template.{e}"))?;
-        if !object.is_object() {
-            return Err("template must be an object".into());
-        }
-        let place = namespace(&object["metadata"]["namespace"]);
-        let own = if suffix.is_empty() { implementation_name(name) } else { joined(name, suffix) };
-        if !object["metadata"].is_object() {
-            object["metadata"] = json!({});
-        }
-        object["metadata"]["name"] = json!(own);
-        object["metadata"]["namespace"] = json!(place);
-        if !object["metadata"]["labels"].is_object() {
-            object["metadata"]["labels"] = json!({});
-        }
-        object["metadata"]["labels"][RESOURCE_UID] = json!(uid(resource));
-        object["metadata"]["labels"][RESOURCE_NAME] = json!(label_value(name));
-        let target = Target::of(&object);
-        if target.api_version.is_empty() || target.kind.is_empty() {
-            return Err(format!("a template of {} {name} has no apiVersion or kind", kind.names.resource));
-        }
-        all.push(Implementation { target, wanted: Some(object), ready_when, replaceable });
-    }
-    Ok(all)
-}
-
-fn implementation_name(resource: &str) -> String {
-    let fits =
-        resource.len() <= 63 && !resource.contains('.') && resource.starts_with(|c: char| c.is_ascii_lowercase());
-    if fits { resource.to_owned() } else { joined(resource, "i") }
-}
-
-fn label_value(name: &str) -> String {
-    if name.len() <= 63 { name.to_owned() } else { joined(name, "r") }
 }
 
 /// What becomes of a resource when it is released.
@@ -480,33 +382,6 @@ fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
     all
 }
 
-fn is_ready(
-    implementation: &Implementation,
-    object: &Value,
-    resource: &Value,
-    with: &dyn Expressions,
-) -> Result<bool, String> {
-    if implementation.ready_when.is_empty() {
-        return Ok(condition_of(object, "Ready").is_some_and(|(ready, _, _)| ready));
-    }
-    let scope = BTreeMap::from([("implementation", object), ("resource", resource)]);
-    with.evaluate(&implementation.ready_when, &scope).map(|v| v == Value::Bool(true))
-}
-
-/// Whether a field of ours has another value.
-fn drifted(live: &Value, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().any(|(key, value)| match live.get(key) {
-            Some(live) => drifted(live, value),
-            None => !value.is_null() && value.as_object().is_none_or(|m| !m.is_empty()),
-        }),
-        (Value::Array(live), Value::Array(wanted)) => {
-            live.len() < wanted.len() || wanted.iter().zip(live).any(|(w, l)| drifted(l, w))
-        }
-        (live, wanted) => live != wanted,
-    }
-}
-
 /// A resource on its way out: not under its claims, and by its policy with or without its implementation.
 fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     let resource = scene.resource;
@@ -538,27 +413,4 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     if gone {
         plan.patch(resource, json!({"metadata": {"finalizers": rest}}), "let the resource go");
     }
-}
-
-/// What becomes of an object whose owner (the resource or claim its label names) is gone, as the API server itself says.
-///
-/// Connection details go with their claim. An implementation that no resource ever took into service is a late write of another
-/// manager's, and goes. One in service may hold data: its resource was removed by force, and an administrator is to decide
-/// ([`crate::invariants`] names it).
-pub fn orphan(object: &Value) -> Plan {
-    let mut plan = Plan::default();
-    let meta = &object["metadata"];
-    let implementation = meta["labels"][RESOURCE_UID].is_string();
-    let kept = [RETAINED, RECORDED].iter().any(|a| meta["annotations"][a].as_str() == Some("true"));
-    let connection = !implementation && meta["labels"][CLAIM_UID].is_string();
-    if ((implementation && !kept) || connection) && !deleting(object) {
-        plan.delete(object, "its owner is gone");
-    }
-    plan
-}
-
-/// The uid of the owner whose going makes an object an [`orphan`].
-pub fn owner(object: &Value) -> Option<&str> {
-    let labels = &object["metadata"]["labels"];
-    labels[RESOURCE_UID].as_str().or_else(|| labels[CLAIM_UID].as_str())
 }

@@ -35,6 +35,9 @@ pub(crate) struct Shelf {
     pub(crate) varied: BTreeSet<usize>,
 }
 
+/// Namespace and name.
+type ClaimName = (Arc<str>, Arc<str>);
+
 /// A bind this process has written and the watch has not yet shown.
 #[derive(Debug)]
 struct Assumed {
@@ -51,7 +54,7 @@ pub struct Index {
     by_name: HashMap<Arc<str>, u32>,
     pub(crate) shelves: BTreeMap<Option<Arc<str>>, Shelf>,
     held: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
-    reserved: HashMap<(Arc<str>, Arc<str>), BTreeSet<Arc<str>>>,
+    reserved: HashMap<ClaimName, BTreeSet<Arc<str>>>,
     assumed: HashMap<Arc<str>, Vec<Assumed>>,
     assumed_of: HashMap<Arc<str>, Arc<str>>,
     pub(crate) profiles: BTreeMap<Arc<str>, Profile>,

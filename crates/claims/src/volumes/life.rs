@@ -6,8 +6,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::lifecycle::parts::{deleting, finalizer, phase, status_patch, uid};
-use crate::lifecycle::{Condition, Plan, Presence};
+use crate::lifecycle::{
+    Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_UID, RETAINED,
+};
 use crate::matching::{Decision, Reason};
+use crate::volumes::provision::{Making, make};
 use crate::volumes::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIM_PROTECTION, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB,
     VOLUME_PROTECTION, rules,
@@ -21,6 +24,8 @@ pub struct VolumeClaimScene<'s> {
     pub decision: Option<&'s Decision>,
     /// The volume it names, or is to be bound to.
     pub volume: Option<&'s Value>,
+    /// What is needed to make a volume; `None`: its class is not ours, or its template is not there.
+    pub making: Option<Making<'s>>,
     /// The default class, for a claim that names none.
     pub default_class: Option<&'s str>,
     /// Pods with a node that use it.
@@ -92,6 +97,10 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
         }
         return plan;
     }
+    if let Some(class) = scene.default_class.filter(|_| named.is_empty() && nameless(claim)) {
+        plan.patch(claim, json!({"spec": {"storageClassName": class}}), "the default class stands in");
+        return plan;
+    }
     match scene.decision {
         Some(Decision::Bind { resource, .. }) => {
             if let Some(volume) = scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(resource)) {
@@ -99,10 +108,6 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
             }
         }
         Some(Decision::Wait { reason, summary }) => {
-            if let Some(class) = scene.default_class.filter(|_| named.is_empty() && nameless(claim)) {
-                plan.patch(claim, json!({"spec": {"storageClassName": class}}), "the default class stands in");
-                return plan;
-            }
             let counted = summary.text(&rules());
             let (word, message) = match reason {
                 Reason::FirstConsumer(_) => {
@@ -118,7 +123,16 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
             pending(scene, word, message, &mut plan);
         }
         Some(Decision::Provision { class, .. }) => {
-            pending(scene, "Provisioning", format!("a volume of class {class} is to be made"), &mut plan);
+            let made = match &scene.making {
+                Some(making) => make(claim, making, &mut plan),
+                None => Err("there is no template under the name its parameters give".to_owned()),
+            };
+            match made {
+                Ok(message) => pending(scene, "Provisioning", message, &mut plan),
+                Err(error) => {
+                    pending(scene, "ProvisioningFailed", format!("class {class} cannot make it: {error}"), &mut plan)
+                }
+            }
         }
         None => {}
     }
@@ -227,13 +241,7 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
     let claim = &volume["spec"]["claimRef"];
     let by_controller = annotated(volume, BOUND_BY_CONTROLLER);
     if deleting(volume) {
-        let unused = phase(volume) != "Bound" || matches!(scene.claim, Presence::Gone);
-        if scene.protect
-            && unused
-            && let Some(list) = finalizer(volume, VOLUME_PROTECTION, false)
-        {
-            plan.patch(volume, json!({"metadata": {"finalizers": list}}), "no claim uses the volume any more");
-        }
+        remove(scene, &mut plan);
         return plan;
     }
     if scene.protect
@@ -256,6 +264,7 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
         }
         (Presence::Gone, "Released" | "Failed") => reclaim(scene, &mut plan),
         // never bound, so never used
+        (Presence::Gone, _) if annotated(volume, PROVISIONED_FOR) => discard(scene, &mut plan),
         (Presence::Gone, _) => unbind(scene, by_controller, &mut plan),
         (Presence::Alive(object), now) => {
             let named = object["spec"]["volumeName"].as_str().unwrap_or_default();
@@ -265,12 +274,75 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
                     say(scene, "Released", json!("Misbound"), json!(format!("its claim names {named}")), &mut plan)
                 }
                 _ if elsewhere && by_controller => unbind(scene, true, &mut plan),
+                "" | "Pending" if annotated(volume, PROVISIONED_FOR) => take_over(scene, &mut plan),
                 "" | "Pending" => say(scene, "Available", Value::Null, Value::Null, &mut plan),
                 _ => {}
             }
         }
     }
     plan
+}
+
+/// A new volume takes its implementation over from the claim before anyone can use it.
+fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    let Some(implementation) = scene.implementation.filter(|i| !deleting(i)) else {
+        return say(
+            scene,
+            "Pending",
+            json!("ImplementationLost"),
+            json!("what is behind it vanished: delete the claim"),
+            plan,
+        );
+    };
+    if implementation["metadata"]["labels"][RESOURCE_UID].as_str() != Some(uid(scene.volume)) {
+        let patch =
+            json!({"metadata": {"labels": {RESOURCE_UID: uid(scene.volume)}, "annotations": {RECORDED: "true"}}});
+        plan.patch(implementation, patch, "the implementation is the volume's");
+    }
+    say(scene, "Available", Value::Null, Value::Null, plan);
+}
+
+/// Made for a claim that went before it was bound: nothing is in it.
+fn discard(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    match scene.implementation {
+        Some(implementation) if deleting(implementation) => {}
+        Some(implementation) => plan.delete(implementation, "its claim went before it was bound"),
+        None => plan.delete(scene.volume, "its claim went before it was bound"),
+    }
+}
+
+/// A volume on its way out: not under its claim, and by its policy with or without its implementation.
+fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    let volume = scene.volume;
+    let unused = phase(volume) != "Bound" || matches!(scene.claim, Presence::Gone);
+    if !unused {
+        return;
+    }
+    let mut gone = true;
+    if let Some(implementation) =
+        scene.implementation.filter(|_| finalizer(volume, RESOURCE_FINALIZER, false).is_some())
+    {
+        let keep = volume["spec"]["persistentVolumeReclaimPolicy"].as_str() != Some("Delete");
+        if keep && implementation["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
+            plan.patch(
+                implementation,
+                json!({"metadata": {"annotations": {RETAINED: "true"}}}),
+                "keep the implementation",
+            );
+        } else if !keep {
+            gone = false;
+            if !deleting(implementation) {
+                plan.delete(implementation, "its reclaim policy is Delete");
+            }
+        }
+    }
+    let ours =
+        |f: &Value| f.as_str() == Some(RESOURCE_FINALIZER) || (scene.protect && f.as_str() == Some(VOLUME_PROTECTION));
+    let list = volume["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let rest: Vec<&Value> = list.iter().filter(|f| !ours(f)).collect();
+    if gone && rest.len() < list.len() {
+        plan.patch(volume, json!({"metadata": {"finalizers": rest}}), "let the volume go");
+    }
 }
 
 fn say(scene: &VolumeScene<'_>, phase_now: &str, reason: Value, message: Value, plan: &mut Plan) {

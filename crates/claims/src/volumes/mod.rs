@@ -4,9 +4,11 @@
 //! `status.reason` and `status.message` of the volume, in conditions of the claim, and in our annotations [`RECLAIM`] and [`SCRUB`].
 
 mod life;
+mod provision;
 mod view;
 
 pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim};
+pub use provision::{Making, made_name};
 pub use view::{ask, default_class, offer, profile, rules};
 
 /// On a claim whose bind is complete; on a volume and a claim that a controller bound: `yes`.

@@ -1,0 +1,120 @@
+//! Making a volume for a claim.
+//!
+//! A PersistentVolume cannot exist without saying what is behind it, so the implementation comes first, under a name derived from the
+//! claim's uid and labelled with it: if the claim goes, it is an orphan and swept. When it is ready the volume is made, reserved for
+//! the claim; then the implementation is the volume's.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::lifecycle::parts::{deleting, is_ready, uid};
+use crate::lifecycle::{
+    CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, SYSTEM_NAMESPACE, Target,
+};
+use crate::names::derived;
+use crate::template::{Expressions, render};
+use crate::volumes::{BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER};
+
+/// What is needed to make a volume from a class of ours.
+#[derive(Clone, Copy)]
+pub struct Making<'m> {
+    /// The StorageClass.
+    pub class: &'m Value,
+    /// The object its `parameters.template` names: `spec.template` is the implementation, `spec.volume` the volume's source,
+    /// `spec.readyWhen` when it is ready.
+    pub template: &'m Value,
+    /// The implementation under [`made_name`], if it exists.
+    pub implementation: Option<&'m Value>,
+    /// Evaluates the template.
+    pub expressions: &'m dyn Expressions,
+}
+
+/// The name of the volume made for a claim, and of its implementation.
+pub fn made_name(claim: &Value) -> String {
+    derived("pvc", uid(claim))
+}
+
+/// The next write on the way to a volume; `Ok` with a message for the claim, or why it cannot be made.
+pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Result<String, String> {
+    let name = made_name(claim);
+    let spec = &making.template["spec"];
+    let mut scope = BTreeMap::from([("claim", claim), ("class", making.class)]);
+    let Some(live) = making.implementation else {
+        let mut object =
+            render(&spec["template"], &scope, &[], making.expressions).map_err(|e| format!("template.{e}"))?;
+        if !object.is_object() {
+            return Err("spec.template of its template must be an object".into());
+        }
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        object["metadata"]["name"] = json!(name);
+        if !object["metadata"]["namespace"].is_string() {
+            object["metadata"]["namespace"] = json!(SYSTEM_NAMESPACE);
+        }
+        if !object["metadata"]["labels"].is_object() {
+            object["metadata"]["labels"] = json!({});
+        }
+        object["metadata"]["labels"][CLAIM_UID] = json!(uid(claim));
+        plan.create(object, "make the volume's implementation");
+        return Ok(format!("volume {name} is being made"));
+    };
+    if live["metadata"]["labels"][CLAIM_UID].as_str() != Some(uid(claim)) || deleting(live) {
+        return Err(format!("{} {name} exists and is not this claim's", live["kind"].as_str().unwrap_or("an object")));
+    }
+    let intended = Implementation {
+        target: Target::of(live),
+        wanted: None,
+        ready_when: spec["readyWhen"].as_str().unwrap_or_default().to_owned(),
+        replaceable: false,
+    };
+    if !is_ready(&intended, live, claim, making.expressions)? {
+        return Ok(format!("{} {name} is not ready yet", intended.target.kind));
+    }
+    scope.insert("implementation", live);
+    let source = match (&spec["volume"], &live["status"]["volume"]) {
+        (Value::Null, Value::Object(reported)) => Value::Object(reported.clone()),
+        (Value::Null, _) => {
+            return Err("its template has no spec.volume, and the implementation reports no status.volume".into());
+        }
+        (source, _) => render(source, &scope, &[], making.expressions).map_err(|e| format!("volume.{e}"))?,
+    };
+    let mut volume: Map<String, Value> = source.as_object().cloned().unwrap_or_default();
+    let storage = match &live["status"]["capacity"]["storage"] {
+        Value::Null => &claim["spec"]["resources"]["requests"]["storage"],
+        reported => reported,
+    };
+    volume.insert("capacity".into(), json!({"storage": storage}));
+    volume.insert("accessModes".into(), claim["spec"]["accessModes"].clone());
+    for (key, value) in [
+        ("volumeMode", &claim["spec"]["volumeMode"]),
+        ("storageClassName", &making.class["metadata"]["name"]),
+        ("mountOptions", &making.class["mountOptions"]),
+    ] {
+        if !value.is_null() {
+            volume.insert(key.into(), value.clone());
+        }
+    }
+    let policy = making.class["reclaimPolicy"].as_str().unwrap_or("Delete");
+    volume.insert("persistentVolumeReclaimPolicy".into(), json!(policy));
+    volume.insert(
+        "claimRef".into(),
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim["metadata"]["namespace"],
+            "name": claim["metadata"]["name"],
+            "uid": uid(claim),
+        }),
+    );
+    let annotations = json!({PROVISIONED_BY: PROVISIONER, PROVISIONED_FOR: uid(claim), BOUND_BY_CONTROLLER: "yes"});
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": annotations, "finalizers": [RESOURCE_FINALIZER]},
+        "spec": volume,
+    });
+    plan.create(object, "make the volume, reserved for the claim");
+    Ok(format!("volume {name} is being made"))
+}
