@@ -57,6 +57,7 @@ impl Catalog {
                 nature: Nature::BuiltIn(resource.schema),
             }));
         }
+        catalog.add(crate::transactions::resource());
         catalog
     }
 

@@ -36,6 +36,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     }
     match &*info.verb {
         "get" => finish(cx, cx.get()?),
+        "create" if &*resource.group == crate::transactions::GROUP => crate::transactions::run(cx, &body).await,
         "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body),
         "create" => {
             if !info.name.is_empty() {

@@ -37,6 +37,7 @@ mod reviews;
 mod server;
 mod shim;
 mod table;
+mod transactions;
 pub mod user;
 mod verbs;
 mod write;

@@ -58,10 +58,83 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Takes a step of a transaction into the view and into its list of steps. Several writes to one object become one step;
+    /// says whether the list got longer.
+    pub fn absorb(&mut self, resource: &Resource, op: Op, ops: &mut Vec<Op>) -> bool {
+        let Some((table, key)) = key_of(&op) else { return false };
+        let id = (table.clone(), key.to_string());
+        let touched = self.pending.contains_key(&id);
+        let base = match self.pending.get(&id) {
+            Some(pending) => pending.base.clone(),
+            None => self.store.get(&table, &key),
+        };
+        match op {
+            // What the transaction itself has written needs no check.
+            Op::Check { .. } if touched => false,
+            Op::Check { .. } => {
+                ops.push(op);
+                true
+            }
+            Op::Put { value, expect, .. } => {
+                let object = pending_object(resource, &table, &value, base.as_deref());
+                self.pending.insert(id, Pending { object, base });
+                let earlier = ops.iter_mut().rev().find(|own| key_of(own).as_ref() == Some(&(table.clone(), key.clone())));
+                match earlier {
+                    Some(Op::Put { value: own, .. }) if touched => {
+                        *own = value;
+                        false
+                    }
+                    _ => {
+                        let expect = if touched { Expect::Any } else { expect };
+                        ops.push(Op::Put { table, key, value, expect });
+                        true
+                    }
+                }
+            }
+            Op::Delete { expect, final_value, .. } => {
+                self.pending.insert(id, Pending { object: None, base });
+                let expect = if touched { Expect::Any } else { expect };
+                ops.push(Op::Delete { table, key, expect, final_value });
+                true
+            }
+        }
+    }
+
+    /// Whether the transaction itself has made what is under a key.
+    pub fn is_pending(&self, table: &str, key: &str) -> bool {
+        !self.pending.is_empty() && self.pending.get(&(table.into(), key.to_owned())).is_some_and(|own| own.object.is_some())
+    }
+
     /// The stored entry under a key, for checks.
     pub fn entry(&self, table: &str, key: &str) -> Option<Arc<Entry>> {
         self.store.get(table, key)
     }
+}
+
+/// Which key a step is about.
+pub fn key_of(op: &Op) -> Option<(Arc<str>, Arc<str>)> {
+    match op {
+        Op::Put { table, key, .. } | Op::Delete { table, key, .. } | Op::Check { table, key, .. } => {
+            Some((table.clone(), key.clone()))
+        }
+    }
+}
+
+/// A written value as the operations after it see it: with the version it replaces.
+fn pending_object(resource: &Resource, table: &str, value: &store::Value, base: Option<&Entry>) -> Option<Value> {
+    if table != &*resource.table {
+        return Some(Value::Null);
+    }
+    let mut object: Value = serde_json::from_slice(&value.bytes).ok()?;
+    let meta = crate::write::meta_mut(&mut object);
+    match base {
+        Some(entry) => meta.insert("resourceVersion".into(), entry.revision.to_string().into()),
+        None => meta.remove("resourceVersion"),
+    };
+    Some(match &resource.nature {
+        crate::resource::Nature::Custom(custom) => custom.read(object),
+        crate::resource::Nature::BuiltIn(_) => object,
+    })
 }
 
 /// Reads what the server itself has stored.

@@ -306,6 +306,9 @@ impl Context {
         if !self.resource.namespaced || self.server.namespaces_optional(&self.resource) {
             return Ok(Vec::new());
         }
+        if view.is_pending(crate::catalog::NAMESPACES, namespace) {
+            return Ok(Vec::new());
+        }
         let Some(entry) = view.entry(crate::catalog::NAMESPACES, namespace) else {
             return Err(Status::not_found("", "namespaces", namespace));
         };

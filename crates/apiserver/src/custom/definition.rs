@@ -170,7 +170,8 @@ impl Definition {
         served.map(|at| Arc::new(self.resource(at))).collect()
     }
 
-    fn resource(self: &Arc<Self>, at: usize) -> Resource {
+    /// The resource of one version, by its place.
+    pub fn resource(self: &Arc<Self>, at: usize) -> Resource {
         let version = &self.versions[at];
         let verbs = |list: &[&str]| list.iter().map(|verb| (*verb).into()).collect::<Vec<Box<str>>>();
         let mut subresources = Vec::new();

@@ -109,6 +109,12 @@ impl Context {
         .await
     }
 
+    /// Plans a `DELETE`.
+    pub async fn plan_of_delete(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
+        let options = self.delete_options(body)?;
+        self.plan_delete(view, &self.info.namespace, &self.info.name, &options).await
+    }
+
     /// Deletes the object in question with options in JSON.
     pub async fn delete_with(&self, options: Bytes) -> Result<Done, Status> {
         let options = if options.is_empty() {

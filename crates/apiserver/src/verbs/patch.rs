@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::context::{Context, FieldValidation, WriteOptions, parse_json, parse_yaml};
 use crate::managed;
+use crate::plan::{Plan, View};
 use crate::media;
 use crate::write::{Change, Done};
 
@@ -20,21 +21,22 @@ enum Patch {
 impl Context {
     /// `PATCH`.
     pub async fn patch(&self, body: Bytes) -> Result<Done, Status> {
+        let body = &body;
+        self.run(move |view| async move { self.plan_of_patch(&view, body).await }).await
+    }
+
+    /// Plans a `PATCH`.
+    pub async fn plan_of_patch(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let mut options = self.write_options("PatchOptions")?;
-        let patch = self.read_patch(&body, &mut options)?;
-        let (patch, options) = (&patch, &options);
-        let creates = matches!(patch, Patch::Apply(_)) && self.info.subresource.is_empty();
-        self.run(move |view| async move {
-            let key = self.resource.key(&self.info.namespace, &self.info.name);
-            if creates && view.get(&self.resource, &key)?.is_none() {
-                if let Patch::Apply(applied) = patch {
-                    return self.plan_create_by_apply(&view, applied, options).await;
-                }
+        let patch = self.read_patch(body, &mut options)?;
+        let key = self.resource.key(&self.info.namespace, &self.info.name);
+        if let Patch::Apply(applied) = &patch {
+            if self.info.subresource.is_empty() && view.get(&self.resource, &key)?.is_none() {
+                return self.plan_create_by_apply(view, applied, &options).await;
             }
-            let change = |old: &Value| self.patched(patch, old, options);
-            self.plan_update(&view, options, &change).await
-        })
-        .await
+        }
+        let change = |old: &Value| self.patched(&patch, old, &options);
+        self.plan_update(view, &options, &change).await
     }
 
     fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
@@ -113,10 +115,10 @@ impl Context {
 
     async fn plan_create_by_apply(
         &self,
-        view: &crate::plan::View<'_>,
+        view: &View<'_>,
         applied: &Value,
         options: &WriteOptions,
-    ) -> Result<crate::plan::Plan, Status> {
+    ) -> Result<Plan, Status> {
         let object = managed::apply(self, None, applied, options, &self.server.now())?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && version != "0" {

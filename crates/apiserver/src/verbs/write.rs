@@ -4,34 +4,41 @@ use bytes::Bytes;
 use machinery::status::Status;
 
 use crate::context::Context;
+use crate::plan::{Plan, View};
 use crate::write::{Change, Done};
 
 impl Context {
     /// `POST`: a new object.
     pub async fn create(&self, body: Bytes) -> Result<Done, Status> {
+        let body = &body;
+        self.run(move |view| async move { self.plan_of_create(&view, body).await }).await
+    }
+
+    /// Plans a `POST`.
+    pub async fn plan_of_create(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let options = self.write_options("CreateOptions")?;
-        let object = self.decode(&body, &options)?;
-        let (object, options) = (&object, &options);
-        self.run(move |view| async move { self.plan_create(&view, object.clone(), options).await }).await
+        let object = self.decode(body, &options)?;
+        self.plan_create(view, object, &options).await
     }
 
     /// `PUT`: a whole new version, or a new object for the kinds that allow it.
     pub async fn update(&self, body: Bytes) -> Result<Done, Status> {
+        let body = &body;
+        self.run(move |view| async move { self.plan_of_update(&view, body).await }).await
+    }
+
+    /// Plans a `PUT`.
+    pub async fn plan_of_update(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let options = self.write_options("UpdateOptions")?;
-        let object = self.decode(&body, &options)?;
-        let (object, options) = (&object, &options);
+        let object = self.decode(body, &options)?;
         let creates = self.info.subresource.is_empty()
             && !self.resource.is_custom()
             && kinds::strategy::allows_create_on_update(&self.resource.group, &self.resource.kind);
-        self.run(move |view| async move {
-            let key = self.resource.key(&self.info.namespace, &self.info.name);
-            if creates && view.get(&self.resource, &key)?.is_none() {
-                return self.plan_create(&view, object.clone(), options).await;
-            }
-            let change =
-                |_: &serde_json::Value| Ok(Change { object: object.clone(), conditional: true, tracked: false });
-            self.plan_update(&view, options, &change).await
-        })
-        .await
+        let key = self.resource.key(&self.info.namespace, &self.info.name);
+        if creates && view.get(&self.resource, &key)?.is_none() {
+            return self.plan_create(view, object, &options).await;
+        }
+        let change = |_: &serde_json::Value| Ok(Change { object: object.clone(), conditional: true, tracked: false });
+        self.plan_update(view, &options, &change).await
     }
 }
