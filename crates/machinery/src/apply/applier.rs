@@ -52,13 +52,17 @@ impl Tracker<'_> {
             None => self.blank(),
         };
         self.check_typed(patch, false, "patch", patch)?;
-        self.check_typed(&live, true, "live", patch)?;
+        if self.custom {
+            // Its schema may have changed; a built-in object fits by construction.
+            self.check_typed(&live, true, "live", patch)?;
+        }
         if managed.entries.is_empty() {
             managed = self.updated(&self.blank(), &live, managed, BEFORE, now)?;
         }
         let id = ManagerId::new(manager, Operation::Apply, self.api_version, self.subresource);
         let kubectl = manager == "kubectl";
-        let outcome = match self.merged(&live, patch, managed.clone(), &id, force) {
+        let again = if kubectl && !force { managed.clone() } else { Managed::default() };
+        let outcome = match self.merged(&live, patch, managed, &id, force) {
             // kubectl moves from client-side to server-side apply without conflicts over what it applied itself.
             Err(ApplyError::Conflicts(conflicts)) if kubectl => match last_applied::owned(self, &live) {
                 None => return Err(ApplyError::Conflicts(conflicts)),
@@ -67,7 +71,7 @@ impl Tracker<'_> {
                     if !others.is_empty() {
                         return Err(ApplyError::Conflicts(others));
                     }
-                    self.merged(&live, patch, managed, &id, true)?
+                    self.merged(&live, patch, again, &id, true)?
                 }
             },
             outcome => outcome?,

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::error::TypeError;
 use super::items::{Index, ItemKey, keys};
-use super::path::{PathElement, same};
-use super::set::FieldSet;
+use super::path::{Path, PathElement, same};
+use super::set::{Entry, FieldSet};
 use super::types::{Handler, ListType, MapType, Type};
 use crate::schema::{ListKind, Schema};
 
@@ -76,7 +76,7 @@ fn insert(set: &mut FieldSet, at: At<'_>) {
 }
 
 fn located(at: At<'_>, index: usize, error: impl ToString) -> TypeError {
-    let path = at.map(|link| super::path::Path(link.elements()).to_string()).unwrap_or_default();
+    let path = at.map(|link| Path(link.elements()).to_string()).unwrap_or_default();
     TypeError::new(path, format!("element {index}: {}", error.to_string()))
 }
 
@@ -92,75 +92,52 @@ impl Comparer {
         {
             return Ok(());
         }
-        let leaf = match (old, new) {
-            (None, None) => return Ok(()),
-            (Some(_), None) => self.handle(ty.handler(old), old, new, at)?,
-            (None, Some(_)) => self.handle(ty.handler(new), old, new, at)?,
+        match (old, new) {
+            (None, None) => Ok(()),
+            (Some(old), None) => graft(&mut self.out.removed, at, everything(old, ty, at)?),
+            (None, Some(new)) => graft(&mut self.out.added, at, everything(new, ty, at)?),
             (Some(left), Some(right)) => {
                 // Where several forms are allowed the form may have changed: then each side is handled as what it is.
                 if ty.open() && std::mem::discriminant(left) != std::mem::discriminant(right) {
-                    self.handle(ty.handler(old), old, new, at)?;
+                    self.handle(ty.handler(old), left, right, at)?;
                 }
-                self.handle(ty.handler(new), old, new, at)?
+                self.handle(ty.handler(new), left, right, at)
             }
-        };
-        if !leaf {
-            match (old, new) {
-                (None, _) => insert(&mut self.out.added, at),
-                (_, None) => insert(&mut self.out.removed, at),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>, at: At<'_>) {
-        match (old, new) {
-            (None, _) => insert(&mut self.out.added, at),
-            (_, None) => insert(&mut self.out.removed, at),
-            (Some(old), Some(new)) if !same(old, new) => insert(&mut self.out.modified, at),
-            _ => {}
         }
     }
 
-    /// Whether it was handled as a leaf.
-    fn handle(
-        &mut self,
-        handler: Handler<'_>,
-        old: Option<&Value>,
-        new: Option<&Value>,
-        at: At<'_>,
-    ) -> Result<bool, TypeError> {
+    fn leaf(&mut self, old: &Value, new: &Value, at: At<'_>) {
+        if !same(old, new) {
+            insert(&mut self.out.modified, at);
+        }
+    }
+
+    fn handle(&mut self, handler: Handler<'_>, old: &Value, new: &Value, at: At<'_>) -> Result<(), TypeError> {
         match handler {
             Handler::Map(map) => {
-                let (left, right) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+                let (left, right) = (old.as_object(), new.as_object());
                 // Empty and null differ only as leaves.
                 let empty = left.is_none_or(Map::is_empty) && right.is_none_or(Map::is_empty);
                 if map.atomic || empty {
                     self.leaf(old, new, at);
-                    return Ok(true);
+                    return Ok(());
                 }
-                self.map(&map, left, right, at)?;
-                Ok(false)
+                self.map(&map, left, right, at)
             }
             Handler::List(list) => {
-                let left = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-                let right = new.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let left = old.as_array().map_or(&[][..], Vec::as_slice);
+                let right = new.as_array().map_or(&[][..], Vec::as_slice);
                 if *list.kind == ListKind::Atomic || left.is_empty() && right.is_empty() {
                     self.leaf(old, new, at);
-                    return Ok(true);
+                    return Ok(());
                 }
-                self.list(&list, left, right, at)?;
-                Ok(false)
+                self.list(&list, left, right, at)
             }
             Handler::Scalar(_) => {
                 self.leaf(old, new, at);
-                Ok(true)
+                Ok(())
             }
-            Handler::None => Err(TypeError::new(
-                at.map(|link| super::path::Path(link.elements()).to_string()).unwrap_or_default(),
-                "field not declared in schema",
-            )),
+            Handler::None => Err(undeclared(at)),
         }
     }
 
@@ -245,6 +222,61 @@ impl Comparer {
         }
         Ok(())
     }
+}
+
+fn undeclared(at: At<'_>) -> TypeError {
+    let path = at.map(|link| Path(link.elements()).to_string()).unwrap_or_default();
+    TypeError::new(path, "field not declared in schema")
+}
+
+/// Adds a path and all that is below it.
+fn graft(set: &mut FieldSet, at: At<'_>, below: FieldSet) -> Result<(), TypeError> {
+    let mut elements = at.map(Link::elements).unwrap_or_default().into_iter();
+    let Some(mut element) = elements.next() else { return Ok(()) };
+    let mut set = set;
+    for next in elements {
+        set = &mut set.entry(std::mem::replace(&mut element, next)).children;
+    }
+    let entry = set.entry(element);
+    entry.member = true;
+    entry.children = if entry.children.is_empty() { below } else { entry.children.union(&below) };
+    Ok(())
+}
+
+/// All that is below a value that is there on one side only, down to what is one value.
+fn everything(value: &Value, ty: Type<'_>, at: At<'_>) -> Result<FieldSet, TypeError> {
+    let mut set = FieldSet::new();
+    match (ty.handler(Some(value)), value) {
+        (Handler::Map(map), Value::Object(fields)) if !map.atomic => {
+            set.entries.reserve_exact(fields.len());
+            for (name, value) in fields {
+                let link = Link { parent: at, step: Step::Field(name) };
+                let children = everything(value, map.child(name).0, Some(&link))?;
+                set.entries.push(Entry { element: PathElement::field(name), member: true, children });
+            }
+        }
+        (Handler::List(list), Value::Array(items)) if *list.kind != ListKind::Atomic => {
+            let keys = keys(&list, items).map_err(|(index, error)| located(at, index, error))?;
+            let index = Index::new(&keys);
+            for (i, (key, item)) in keys.iter().zip(items).enumerate() {
+                // Duplicates are one thing.
+                let children = match index.positions(key) {
+                    [_] => {
+                        let link = Link { parent: at, step: Step::Item(key) };
+                        everything(item, list.items, Some(&link))?
+                    }
+                    [first, ..] if *first as usize == i => FieldSet::new(),
+                    _ => continue,
+                };
+                let entry = set.entry(key.element());
+                entry.member = true;
+                entry.children = children;
+            }
+        }
+        (Handler::None, _) => return Err(undeclared(at)),
+        _ => {}
+    }
+    Ok(set)
 }
 
 fn is_metadata(at: At<'_>) -> bool {

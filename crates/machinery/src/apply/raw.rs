@@ -4,6 +4,9 @@
 
 use serde_json::{Map, Value};
 
+use super::types::{Handler, Type};
+use crate::schema::ListKind;
+
 type Tree = Map<String, Value>;
 
 fn member(tree: &Tree) -> bool {
@@ -31,5 +34,80 @@ pub(crate) fn covers(whole: &Value, part: &Value) -> bool {
             (!member(inner) || member(w)) && (inner.is_empty() || covers(below, p))
         }
         _ => false,
+    })
+}
+
+/// Adds the members of `part`.
+pub(crate) fn add(whole: &mut Value, part: &Value) {
+    let (Value::Object(whole), Value::Object(part)) = (whole, part) else { return };
+    for (key, below) in part.iter().filter(|(key, _)| *key != ".") {
+        let Value::Object(added) = below else { continue };
+        let Some(Value::Object(own)) = whole.get_mut(key) else {
+            whole.insert(key.clone(), below.clone());
+            continue;
+        };
+        let is_member = member(own) || member(added);
+        add_below(own, below);
+        settle(own, is_member);
+    }
+}
+
+fn add_below(own: &mut Tree, below: &Value) {
+    let mut value = Value::Object(std::mem::take(own));
+    add(&mut value, below);
+    if let Value::Object(tree) = value {
+        *own = tree;
+    }
+}
+
+/// Removes the members of `part`; what is left without members goes with them.
+pub(crate) fn subtract(whole: &mut Value, part: &Value) {
+    let (Value::Object(whole), Value::Object(part)) = (whole, part) else { return };
+    for (key, below) in part.iter().filter(|(key, _)| *key != ".") {
+        let Value::Object(gone) = below else { continue };
+        let Some(Value::Object(own)) = whole.get_mut(key) else { continue };
+        let is_member = member(own) && !member(gone);
+        let mut value = Value::Object(std::mem::take(own));
+        subtract(&mut value, below);
+        if let Value::Object(tree) = value {
+            *own = tree;
+        }
+        if !settle(own, is_member) {
+            whole.remove(key);
+        }
+    }
+}
+
+/// Marks a tree as a member or not, in the way its children ask for. Says whether anything is left of it.
+fn settle(tree: &mut Tree, is_member: bool) -> bool {
+    tree.remove(".");
+    if tree.is_empty() {
+        return is_member;
+    }
+    if is_member {
+        tree.insert(".".to_owned(), Value::Object(Tree::new()));
+    }
+    true
+}
+
+/// Whether a set fits a type: what [`reconcile`](super::reconcile) would leave as it is. Doubt is a no.
+pub(crate) fn fits(tree: &Value, ty: Type<'_>) -> bool {
+    let Value::Object(tree) = tree else { return false };
+    let handler = ty.handler(None);
+    tree.iter().filter(|(key, _)| *key != ".").all(|(key, below)| {
+        let child = match (key.as_bytes(), &handler) {
+            ([b'f', b':', ..], Handler::Map(map)) => map.child(&key[2..]).0,
+            (_, Handler::Map(map)) => map.element(),
+            (_, Handler::List(list)) => list.items,
+            _ => return true,
+        };
+        let Value::Object(inner) = below else { return false };
+        let one = match child.handler(None) {
+            Handler::Map(map) if map.undeclared() => return true,
+            Handler::Map(map) => map.atomic,
+            Handler::List(list) => *list.kind == ListKind::Atomic,
+            Handler::Scalar(_) | Handler::None => return true,
+        };
+        inner.is_empty() || !one && fits(below, child)
     })
 }

@@ -61,6 +61,7 @@ fn add(types: &mut Types, openapi: &Value) -> Id {
                 proto: 0,
                 omit_zero: false,
                 inline: Box::default(),
+                embedded: None,
             });
             Shape::Object(fields.collect())
         }

@@ -13,6 +13,7 @@ use super::managed::{Fields, Managed, ManagedEntry, ManagerId, Operation, cap};
 use super::raw;
 use super::reconcile::reconcile;
 use super::set::FieldSet;
+use super::types::Type;
 use crate::schema::Schema;
 
 /// Brings objects from one version of their kind to another.
@@ -166,7 +167,20 @@ impl<'a> Tracker<'a> {
         manager: &str,
         now: &str,
     ) -> Result<Option<Value>, UpdateError> {
-        let managed = self.base(live, given)?;
+        let recorded = live.and_then(managed_of);
+        // The usual client sends back what it read.
+        let untouched = given.as_ref().is_none_or(|given| Some(given) == recorded);
+        if let Some(live) = live
+            && let Some(recorded) = recorded.filter(|recorded| untouched && self.current(recorded))
+        {
+            let comparison = self.compared(live, new)?;
+            if comparison.is_same() {
+                return Ok(given.or_else(|| Some(recorded.clone())));
+            }
+            let managed = Managed::read(given.unwrap_or_else(|| recorded.clone()))?;
+            return self.finished(self.updated_by(comparison, live, new, managed, manager, now)?);
+        }
+        let managed = self.base(live, given, untouched)?;
         let exists = live.is_some_and(has_uid);
         if exists && managed.entries.is_empty() {
             // Nobody tracked it so far, or the client asked to stop.
@@ -176,17 +190,32 @@ impl<'a> Tracker<'a> {
             Some(live) => Cow::Borrowed(live),
             None => Cow::Owned(self.blank()),
         };
-        let mut managed = self.updated(&live, new, managed, manager, now)?;
+        self.finished(self.updated(&live, new, managed, manager, now)?)
+    }
+
+    fn finished(&self, mut managed: Managed) -> Result<Option<Value>, UpdateError> {
         cap(&mut managed)?;
         Ok(managed.write())
     }
 
+    /// Whether all managers are of our version and fit the schema, so that nothing but a change can change them.
+    fn current(&self, recorded: &Value) -> bool {
+        recorded.as_array().is_some_and(|entries| {
+            !entries.is_empty()
+                && entries.iter().all(|entry| {
+                    let fits = || entry.get("fieldsV1").is_some_and(|raw| raw::fits(raw, Type::root(self.schema)));
+                    entry.get("apiVersion").and_then(Value::as_str) == Some(self.api_version)
+                        && (!self.custom || fits())
+                })
+        })
+    }
+
     /// The managers an update starts from: those the client sent, if it sent any that can be read, else the live ones.
     /// Through a subresource always the live ones.
-    fn base(&self, live: Option<&Value>, given: Option<Value>) -> Result<Managed, ManagedError> {
+    fn base(&self, live: Option<&Value>, given: Option<Value>, untouched: bool) -> Result<Managed, ManagedError> {
         let recorded = live.and_then(managed_of);
         if let Some(given) = given {
-            if Some(&given) == recorded {
+            if untouched {
                 return Managed::read(given);
             }
             if self.subresource.is_empty() {
@@ -244,10 +273,21 @@ impl<'a> Tracker<'a> {
         manager: &str,
         now: &str,
     ) -> Result<Managed, UpdateError> {
-        let comparison = self.compared(live, new)?;
         if self.custom {
             self.reconcile(&mut managed, live)?;
         }
+        self.updated_by(self.compared(live, new)?, live, new, managed, manager, now)
+    }
+
+    fn updated_by(
+        &self,
+        comparison: Comparison,
+        live: &Value,
+        new: &Value,
+        mut managed: Managed,
+        manager: &str,
+        now: &str,
+    ) -> Result<Managed, UpdateError> {
         let mut change = Change::new(comparison);
         let id = ManagerId::new(manager, Operation::Update, self.api_version, self.subresource);
         let mut others: Vec<(String, Option<Change>)> = Vec::new();
@@ -258,7 +298,7 @@ impl<'a> Tracker<'a> {
             }
             let own = entry.id == id;
             if entry.api_version == self.api_version {
-                change.take_from(&mut entry, own)?;
+                change.take_from(&mut entry, own);
             } else {
                 let at = match others.iter().position(|(version, _)| *version == entry.api_version) {
                     Some(at) => at,
@@ -269,7 +309,7 @@ impl<'a> Tracker<'a> {
                     }
                 };
                 match &mut others[at].1 {
-                    Some(change) => change.take_from(&mut entry, false)?,
+                    Some(change) => change.take_from(&mut entry, false),
                     None => continue,
                 }
             }
@@ -282,12 +322,14 @@ impl<'a> Tracker<'a> {
         if !set.is_empty() {
             match managed.get_mut(&id) {
                 Some(entry) => {
-                    if let Fields::Raw(raw) = &entry.fields
-                        && raw::covers(raw, change.owned_tree.get_or_insert_with(|| set.to_json()))
-                    {
-                    } else {
-                        let both = entry.set()?.union(set);
-                        entry.fields = Fields::Set(both);
+                    match &mut entry.fields {
+                        Fields::Raw(raw) => {
+                            let tree = change.owned_tree.get_or_insert_with(|| set.to_json());
+                            if !raw::covers(raw, tree) {
+                                raw::add(raw, tree);
+                            }
+                        }
+                        Fields::Set(own) => *own = own.union(set),
                     }
                     entry.time = Some(now.to_owned());
                 }
@@ -320,6 +362,12 @@ impl<'a> Tracker<'a> {
                     None => continue,
                 }
             };
+            if let Fields::Raw(raw) = &entry.fields
+                && raw::fits(raw, Type::root(schema))
+            {
+                kept.push(entry);
+                continue;
+            }
             if let Some(set) = reconcile(entry.set()?, schema) {
                 entry.fields = Fields::Set(set);
             }
@@ -356,19 +404,20 @@ impl Change {
     }
 
     /// Takes from a manager what it loses. The updating manager gets back what it changes itself.
-    fn take_from(&mut self, entry: &mut ManagedEntry, own: bool) -> Result<(), ManagedError> {
+    fn take_from(&mut self, entry: &mut ManagedEntry, own: bool) {
         let (lost, tree) =
             if own { (&self.removed, &mut self.removed_tree) } else { (&self.touched, &mut self.touched_tree) };
         if lost.is_empty() {
-            return Ok(());
+            return;
         }
-        if let Fields::Raw(raw) = &entry.fields
-            && !raw::shares_member(raw, tree.get_or_insert_with(|| lost.to_json()))
-        {
-            return Ok(());
+        match &mut entry.fields {
+            Fields::Raw(raw) => {
+                let tree = tree.get_or_insert_with(|| lost.to_json());
+                if raw::shares_member(raw, tree) {
+                    raw::subtract(raw, tree);
+                }
+            }
+            Fields::Set(set) => *set = set.difference(lost),
         }
-        let left = entry.set()?.difference(lost);
-        entry.fields = Fields::Set(left);
-        Ok(())
     }
 }
