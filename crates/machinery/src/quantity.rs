@@ -283,16 +283,18 @@ impl fmt::Display for Quantity {
         let (mantissa, mut exponent) = self.trimmed();
         let mut zeros = exponent.rem_euclid(3);
         exponent -= zeros;
-        if self.format != Format::DecimalExponent && exponent > 18 {
-            zeros += exponent - 18;
-            exponent = 18;
-            // 1000E and more cannot be written shorter; absurdly more is written with an exponent.
-            if zeros > 64 {
-                return write!(f, "{mantissa}e{}", zeros + 18);
+        let mut format = self.format;
+        if format != Format::DecimalExponent && exponent > 18 {
+            // 1000E and more cannot be written shorter; absurdly more gets an exponent.
+            if exponent > 18 + 60 {
+                format = Format::DecimalExponent;
+            } else {
+                zeros += exponent - 18;
+                exponent = 18;
             }
         }
         write!(f, "{mantissa}{}", "0".repeat(usize::try_from(zeros).unwrap_or(0)))?;
-        match self.format {
+        match format {
             Format::DecimalExponent if exponent == 0 => Ok(()),
             Format::DecimalExponent => write!(f, "e{exponent}"),
             _ => f.write_str(DECIMAL[usize::try_from((exponent - NANO) / 3).unwrap_or(3)]),

@@ -94,6 +94,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_filter("finite, not -0", |float| float.is_normal()).prop_map(Value::from),
         "\\PC{0,5}".prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 32, 4, |inner| {

@@ -52,9 +52,18 @@ fn written_canonically() {
         ("10000000000000000000000000000000000000", "10000000000000000000E"),
         ("123456789012345678901234567890", "123456789012345678901234567890"),
         ("1.000000000000000000001Ki", "1024000000001n"),
+        ("12000E", "12000E"),
     ] {
         assert_eq!(parse(text).to_string(), expected, "{text}");
     }
+}
+
+/// Amounts that only arithmetic can give in a family that has no suffix for them.
+#[test]
+fn absurd_amounts_are_written_with_an_exponent() {
+    let absurd = parse("1").add(&parse("2e107"));
+    assert_eq!((absurd.format(), absurd.to_string().as_str()), (Format::DecimalSi, "200e105"));
+    assert_eq!(parse(&absurd.to_string()).to_string(), "200e105");
 }
 
 #[test]

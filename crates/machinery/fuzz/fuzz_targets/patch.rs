@@ -1,0 +1,21 @@
+//! Patches of all three kinds. The first line is the object, the rest the patch; results are as bounded as objects are.
+#![no_main]
+
+use conductor_machinery::json::parse;
+use conductor_machinery::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Some((object, patch)) = text.split_once('\n') else { return };
+    let (Ok(object), Ok(patch)) = (parse(object.as_bytes()), parse(patch.as_bytes())) else { return };
+    let (object, patch) = (object.value, patch.value);
+    let pod = conductor_kinds::table::schema_of("", "v1", "Pod").expect("there are Pods");
+    let results = [
+        apply_json_patch(&object, &patch),
+        apply_merge_patch(&object, &patch),
+        apply_strategic_merge_patch(&object, &patch, pod),
+    ];
+    for result in results.into_iter().flatten() {
+        assert!(parse(result.to_string().as_bytes()).is_ok());
+    }
+});
