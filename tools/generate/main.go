@@ -43,6 +43,8 @@ type Field struct {
 	Proto         string `json:"proto,omitempty"`
 	// Inline has the protobuf numbers of the inlined structs around the field, outermost first: "2/2".
 	Inline string `json:"inline,omitempty"`
+	// Embedded has the names of the inlined structs around the field, as Go's errors show them.
+	Embedded string `json:"embedded,omitempty"`
 }
 
 var types = map[string]Type{}
@@ -118,6 +120,9 @@ func fields(t reflect.Type, inline string) []Field {
 				number = inline + "/" + number
 			}
 			inlined := fields(f.Type, number)
+			for i := range inlined {
+				inlined[i].Embedded = strings.TrimSuffix(f.Name+"."+inlined[i].Embedded, ".")
+			}
 			if number == "" { // TypeMeta: in protobuf the envelope has it.
 				for i := range inlined {
 					inlined[i].Proto = ""

@@ -57,6 +57,7 @@ impl Table {
     fn read(text: &'static str) -> Table {
         let mut reader = Reader { types: Types::new(), packages: HashMap::new(), written: HashMap::new() };
         reader.name_types(text);
+        reader.simple_types(text);
         let mut lines = text.lines().filter(|line| !line.starts_with('#')).peekable();
         let mut kinds: BTreeMap<_, BTreeMap<_, BTreeMap<_, _>>> = BTreeMap::new();
         while let Some(line) = lines.next() {
@@ -77,21 +78,6 @@ impl Table {
                     fields.sort_by(|a, b| a.name.cmp(&b.name));
                     fields.shrink_to_fit();
                     reader.set(name, Shape::Object(fields), |node| node.atomic = flags.contains(&"a"));
-                }
-                ["s", name, ref values @ ..] => {
-                    let rules = values.first().map(|values| {
-                        let values = values.split(',').map(Value::from).collect();
-                        Box::new(Rules { enumeration: Some(values), ..Rules::default() })
-                    });
-                    reader.set(name, Shape::String(Text::Plain), |node| node.rules = rules);
-                }
-                ["m", name, of] => {
-                    let shape = Shape::Map(reader.id(of));
-                    reader.set(name, shape, |_| {});
-                }
-                ["l", name, of, ref flags @ ..] => {
-                    let shape = Shape::List { items: reader.id(of), list: ListKind::Atomic };
-                    reader.set(name, shape, |node| node.wrapped = flags.contains(&"w"));
                 }
                 _ => {}
             }
@@ -129,6 +115,31 @@ impl Reader {
                 (Some("o" | "s" | "m" | "l"), Some(name), _) => {
                     let id = self.types.add(Node::new(Shape::Any));
                     self.written.insert(name, id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Strings, maps and lists with a name of their own: before the objects, whose fields may have variants of them.
+    fn simple_types(&mut self, text: &'static str) {
+        for line in text.lines() {
+            let words: Vec<&'static str> = line.split(' ').collect();
+            match *words {
+                ["s", name, ref values @ ..] => {
+                    let rules = values.first().map(|values| {
+                        let values = values.split(',').map(Value::from).collect();
+                        Box::new(Rules { enumeration: Some(values), ..Rules::default() })
+                    });
+                    self.set(name, Shape::String(Text::Plain), |node| node.rules = rules);
+                }
+                ["m", name, of] => {
+                    let shape = Shape::Map(self.id(of));
+                    self.set(name, shape, |_| {});
+                }
+                ["l", name, of, ref flags @ ..] => {
+                    let shape = Shape::List { items: self.id(of), list: ListKind::Atomic };
+                    self.set(name, shape, |node| node.wrapped = flags.contains(&"w"));
                 }
                 _ => {}
             }
@@ -204,6 +215,7 @@ impl Reader {
             merge: Merge::default(),
             proto: proto.parse().expect("a protobuf number"),
             inline: Box::default(),
+            embedded: None,
         };
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
@@ -214,8 +226,10 @@ impl Reader {
                     field.merge.key = Some(key).filter(|key| !key.is_empty()).map(Box::from);
                 }
                 ("t", _) => field.merge.retain_keys = true,
-                ("i", numbers) => {
+                ("i", inlined) => {
+                    let (numbers, names) = inlined.split_once(':').expect("numbers and names");
                     field.inline = numbers.split('/').map(|number| number.parse().expect("a number")).collect();
+                    field.embedded = Some(names.into());
                 }
                 ("d", default) => field.default = Some(serde_json::from_str(default).expect("a default in JSON")),
                 _ => panic!("the table has no attribute {word}"),

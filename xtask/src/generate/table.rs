@@ -12,7 +12,7 @@ const HEAD: &str = "\
 # s type values: a string with a name of its own. m, l type of: a map, a list with a name of its own (w: protobuf wraps it).
 # k group/version kind type: a kind; core is the group without a name.
 # flags: e omitempty, z omitzero, p pointer, r required, a atomic, - none. attributes: k=list keys, set, m=merge key (or m),
-# t retain keys, i=protobuf numbers of the inlined messages around it, d=default.
+# t retain keys, i=protobuf numbers:names of the inlined structs around it, d=default.
 ";
 
 /// Group versions that are served nowhere but spoken: webhooks, discovery, tables.
@@ -184,7 +184,7 @@ impl Table<'_> {
             }
         }
         if !string("inline").is_empty() {
-            write!(text, " i={}", string("inline"))?;
+            write!(text, " i={}:{}", string("inline"), string("embedded"))?;
         }
         let default = &property["default"];
         let zero = default.is_null() || *default == "" || *default == 0 || *default == false;

@@ -23,6 +23,7 @@ fn object(types: &mut Types, fields: &[(&str, Id, Option<&str>)]) -> Id {
             },
             proto: 0,
             inline: [].into(),
+            embedded: None,
         })
         .collect();
     fields.sort_by(|a, b| a.name.cmp(&b.name));

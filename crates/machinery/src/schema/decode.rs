@@ -1,6 +1,6 @@
 //! Reading an object of a built-in kind as Kubernetes' typed decoder does: known fields only, right types, canonical text,
 //! and every field that Go always writes.
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::text::{Moment, from_base64};
 use super::{Field, Opaque, Schema, Shape, Text};
@@ -49,13 +49,17 @@ pub enum DecodeError {
 /// Decoding a decoded value changes nothing.
 pub fn decode(value: Value, schema: Schema<'_>) -> Result<Decoded, DecodeError> {
     let mut value = value;
-    let mut walk = Walk { strict: Vec::new(), fields: Vec::new(), owner: None, unknown: Vec::new(), silent: 0 };
+    let mut walk =
+        Walk { strict: Vec::new(), fields: Vec::new(), owner: None, unknown: Vec::new(), silent: 0, saved: None };
     if value.is_null() {
         value = zero(schema);
     } else {
         walk.value(&mut value, schema, MAX_DEPTH)?;
     }
-    Ok(Decoded { value, unknown: walk.unknown })
+    match walk.saved {
+        Some(error) => Err(error),
+        None => Ok(Decoded { value, unknown: walk.unknown }),
+    }
 }
 
 /// What Go writes for a value that was never set.
@@ -135,39 +139,39 @@ struct Walk<'a> {
     unknown: Vec<String>,
     /// Inside a value with its own reader unknown fields are dropped without a word.
     silent: usize,
+    /// The first value of a wrong type. Go reads on, and a malformed text further on is told instead.
+    saved: Option<DecodeError>,
 }
 
 impl<'a> Walk<'a> {
     fn value(&mut self, value: &mut Value, schema: Schema<'a>, depth: usize) -> Result<(), DecodeError> {
         let Some(depth) = depth.checked_sub(1) else { return Err(DecodeError::Depth) };
-        match schema.shape() {
-            Shape::Any => self.opaque(value, schema, depth),
-            Shape::Object(fields) => match value {
-                Value::Object(map) => self.object(map, fields, schema, depth),
-                other => Err(self.mismatch(other, schema)),
-            },
-            Shape::Map(values) => match value {
-                Value::Object(map) => self.map(map, schema.at(*values), depth),
-                other => Err(self.mismatch(other, schema)),
-            },
-            Shape::List { items, .. } => match value {
-                Value::Array(list) => self.list(list, schema.at(*items), depth),
-                other => Err(self.mismatch(other, schema)),
-            },
-            Shape::String(text) => self.text(value, *text, schema),
-            Shape::Integer { bits } => self.integer(value, *bits, schema),
-            Shape::Number => match value {
-                Value::Number(_) => Ok(()),
-                other => Err(self.mismatch(other, schema)),
-            },
-            Shape::Boolean => match value {
-                Value::Bool(_) => Ok(()),
-                other => Err(self.mismatch(other, schema)),
-            },
-            Shape::IntOrString => match value {
-                Value::String(_) => Ok(()),
-                other => self.integer(other, 32, schema),
-            },
+        match (schema.shape(), value) {
+            (Shape::Any, value) => self.opaque(value, schema, depth)?,
+            (Shape::Object(fields), Value::Object(map)) => self.object(map, fields, schema, depth)?,
+            (Shape::Map(values), Value::Object(map)) => self.map(map, schema.at(*values), depth)?,
+            (Shape::List { items, .. }, Value::Array(list)) => self.list(list, schema.at(*items), depth)?,
+            (Shape::String(Text::Plain), Value::String(_)) => {}
+            (Shape::String(Text::Bytes), value @ Value::String(_)) => self.text(value, Text::Bytes)?,
+            (Shape::String(text), value) if !matches!(text, Text::Plain | Text::Bytes) => self.text(value, *text)?,
+            (Shape::Integer { bits }, value @ Value::Number(_)) => {
+                let wrong = self.integer(value, *bits).err();
+                self.save(wrong);
+            }
+            (Shape::Number, Value::Number(_)) | (Shape::Boolean, Value::Bool(_)) => {}
+            (Shape::IntOrString, Value::String(_)) => {}
+            (Shape::IntOrString, value) => self.integer(value, 32)?,
+            (_, value) => {
+                let wrong = self.wrong(found(value).to_owned(), go_type(schema));
+                self.save(Some(wrong));
+            }
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, error: Option<DecodeError>) {
+        if self.saved.is_none() {
+            self.saved = error;
         }
     }
 
@@ -214,11 +218,13 @@ impl<'a> Walk<'a> {
             // Left out here, filled in afterwards if Go writes it anyway.
             return Ok(false);
         }
+        let length = self.fields.len();
         self.strict.push(Step::Field(&field.name));
+        self.fields.extend(field.embedded.as_deref());
         self.fields.push(&field.name);
         self.value(value, of, depth)?;
         self.strict.pop();
-        self.fields.pop();
+        self.fields.truncate(length);
         if field.pointer {
             // Only a time that is zero becomes null.
             return Ok(!value.is_null());
@@ -242,7 +248,8 @@ impl<'a> Walk<'a> {
     fn map(&mut self, map: &mut Map<String, Value>, of: Schema<'a>, depth: usize) -> Result<(), DecodeError> {
         for (key, value) in map.iter_mut() {
             if value.is_null() {
-                *value = zero(of);
+                // Bytes in a map are empty rather than none once they are stored.
+                *value = if matches!(of.shape(), Shape::String(Text::Bytes)) { "".into() } else { zero(of) };
                 continue;
             }
             // Most maps hold strings, which need no path.
@@ -291,13 +298,15 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn integer(&self, value: &mut Value, bits: u8, schema: Schema<'a>) -> Result<(), DecodeError> {
-        let Value::Number(number) = value else { return Err(self.mismatch(value, schema)) };
+    fn integer(&self, value: &Value, bits: u8) -> Result<(), DecodeError> {
+        let wanted = || format!("int{bits}");
+        let Value::Number(number) = value else { return Err(self.wrong(found(value).to_owned(), wanted())) };
         let fits = number.as_i64().is_some_and(|number| bits == 64 || i32::try_from(number).is_ok());
-        if fits { Ok(()) } else { Err(self.wrong(format!("number {}", shown(number)), schema)) }
+        if fits { Ok(()) } else { Err(self.wrong(format!("number {number}"), wanted())) }
     }
 
-    fn text(&self, value: &mut Value, text: Text, schema: Schema<'a>) -> Result<(), DecodeError> {
+    /// Brings a text into its canonical form.
+    fn text(&self, value: &mut Value, text: Text) -> Result<(), DecodeError> {
         if text == Text::Quantity {
             let quantity = Quantity::from_json(value).map_err(|error| DecodeError::Text(error.to_string()))?;
             let canonical = quantity.to_string();
@@ -306,9 +315,11 @@ impl<'a> Walk<'a> {
             }
             return Ok(());
         }
-        let Value::String(string) = value else { return Err(self.mismatch(value, schema)) };
+        let Value::String(string) = value else {
+            return Err(self.wrong(found(value).to_owned(), "string".into()));
+        };
         match text {
-            Text::Plain | Text::Quantity => Ok(()),
+            Text::Plain | Text::Quantity | Text::Duration => {}
             Text::Time | Text::MicroTime => {
                 let micros = text == Text::MicroTime;
                 let moment = Moment::parse(string, micros).map_err(DecodeError::Text)?;
@@ -317,31 +328,17 @@ impl<'a> Walk<'a> {
                 } else {
                     *string = moment.format(micros);
                 }
-                Ok(())
             }
             Text::Bytes => {
-                from_base64(string)
-                    .map_err(|at| DecodeError::Text(format!("illegal base64 data at input byte {at}")))?;
+                let illegal = |at| DecodeError::Text(format!("illegal base64 data at input byte {at}"));
+                from_base64(string).map_err(illegal)?;
                 string.retain(|c| c != '\n' && c != '\r');
-                Ok(())
             }
-            Text::Duration => Ok(()),
         }
+        Ok(())
     }
 
-    fn mismatch(&self, value: &Value, schema: Schema<'a>) -> DecodeError {
-        let found = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        self.wrong(found.to_owned(), schema)
-    }
-
-    fn wrong(&self, found: String, schema: Schema<'a>) -> DecodeError {
+    fn wrong(&self, found: String, wanted: String) -> DecodeError {
         let place = match self.owner {
             Some(owner) if !self.fields.is_empty() => {
                 let name = owner.name().and_then(|name| name.rsplit('.').next()).unwrap_or("");
@@ -349,7 +346,7 @@ impl<'a> Walk<'a> {
             }
             _ => "value".to_owned(),
         };
-        DecodeError::Type { found, place, wanted: go_type(schema) }
+        DecodeError::Type { found, place, wanted }
     }
 
     fn report(&mut self, name: &str) {
@@ -376,9 +373,16 @@ fn push(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// A number as it was most likely written.
-fn shown(number: &Number) -> String {
-    number.to_string()
+/// What Go calls a value of JSON.
+fn found(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// What Go calls the type: `[]v1.Container`.
@@ -388,15 +392,28 @@ fn go_type(schema: Schema<'_>) -> String {
         return name[at..].to_owned();
     }
     match schema.shape() {
-        Shape::Any => "interface {}".into(),
+        Shape::Any => match schema.node().opaque {
+            Opaque::Plain => "interface {}",
+            Opaque::Raw => "runtime.RawExtension",
+            Opaque::Json => "v1.JSON",
+            Opaque::Fields => "v1.FieldsV1",
+            Opaque::SchemaOrBool(_) => "v1.JSONSchemaPropsOrBool",
+            Opaque::SchemaOrList(_) => "v1.JSONSchemaPropsOrArray",
+            Opaque::SchemaOrStrings(_) => "v1.JSONSchemaPropsOrStringArray",
+        }
+        .into(),
         Shape::Object(_) => "struct".into(),
         Shape::Map(values) => format!("map[string]{}", go_type(schema.at(*values))),
         Shape::List { items, .. } => format!("[]{}", go_type(schema.at(*items))),
         Shape::String(Text::Bytes) => "[]uint8".into(),
-        Shape::String(_) => "string".into(),
+        Shape::String(Text::Quantity) => "resource.Quantity".into(),
+        Shape::String(Text::Time) => "v1.Time".into(),
+        Shape::String(Text::MicroTime) => "v1.MicroTime".into(),
+        Shape::String(Text::Duration) => "v1.Duration".into(),
+        Shape::String(Text::Plain) => "string".into(),
         Shape::Integer { bits } => format!("int{bits}"),
         Shape::Number => "float64".into(),
         Shape::Boolean => "bool".into(),
-        Shape::IntOrString => "int32".into(),
+        Shape::IntOrString => "intstr.IntOrString".into(),
     }
 }

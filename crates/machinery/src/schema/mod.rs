@@ -6,7 +6,9 @@
 mod decode;
 mod defaults;
 mod encode;
+mod pattern;
 pub mod protobuf;
+mod structural;
 mod text;
 
 use serde_json::Value;
@@ -14,6 +16,8 @@ use serde_json::Value;
 pub use decode::{DecodeError, Decoded, MAX_DEPTH, decode, zero};
 pub use defaults::apply_openapi_defaults;
 pub use encode::{encode, encode_object};
+pub use pattern::Pattern;
+pub use structural::{Structural, StructuralOptions};
 
 /// The number of a type in its [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +42,8 @@ pub struct Node {
     pub wrapped: bool,
     /// Custom resources: an explicit null is a value of its own and is kept.
     pub nullable: bool,
+    /// Custom resources: the shape says which rules apply to a value of that type, but a value may be of any type.
+    pub untyped: bool,
     /// Fields that the schema does not know are kept, not pruned (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
     /// A whole object with apiVersion, kind and metadata (`x-kubernetes-embedded-resource`).
@@ -152,6 +158,28 @@ pub struct Field {
     pub proto: u32,
     /// The protobuf numbers of the messages around it that JSON writes in line, outermost first.
     pub inline: Box<[u32]>,
+    /// The names of those messages in Go: `RuleWithOperations.Rule`.
+    pub embedded: Option<Box<str>>,
+}
+
+impl Field {
+    /// A field that may be absent and has nothing special about it.
+    pub fn new(name: &str, schema: Id) -> Self {
+        Field {
+            name: name.into(),
+            schema,
+            order: 0,
+            required: false,
+            omit_empty: true,
+            omit_zero: false,
+            pointer: true,
+            default: None,
+            merge: Merge::default(),
+            proto: 0,
+            inline: Box::default(),
+            embedded: None,
+        }
+    }
 }
 
 /// What a strategic merge patch does to a field.
@@ -170,7 +198,7 @@ pub struct Merge {
 #[allow(missing_docs, reason = "the names are JSON Schema's own")]
 pub struct Rules {
     pub format: Option<Box<str>>,
-    pub pattern: Option<Box<str>>,
+    pub pattern: Option<Pattern>,
     pub title: Option<Box<str>>,
     pub enumeration: Option<Vec<Value>>,
     pub minimum: Option<f64>,
@@ -185,11 +213,15 @@ pub struct Rules {
     pub unique_items: bool,
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
-    /// Value validations without structure: `allOf`, `anyOf`, `oneOf`, `not`, as JSON Schema.
-    pub all_of: Vec<Value>,
-    pub any_of: Vec<Value>,
-    pub one_of: Vec<Value>,
-    pub not: Option<Value>,
+    /// What stands for a null among the items of a list or the values of a map.
+    pub default: Option<Value>,
+    /// The names of the fields that must be given, also of those that the type does not list.
+    pub required: Vec<Box<str>>,
+    /// Value validations: types of the same arena that say nothing on structure.
+    pub all_of: Vec<Id>,
+    pub any_of: Vec<Id>,
+    pub one_of: Vec<Id>,
+    pub not: Option<Id>,
     /// `x-kubernetes-validations`, as they are written.
     pub validations: Vec<Value>,
     pub description: Option<Box<str>>,
@@ -228,6 +260,22 @@ impl Types {
         self.nodes.len()
     }
 
+    /// About how many bytes they take.
+    pub fn memory(&self) -> usize {
+        let node = |node: &Node| {
+            let fields = match &node.shape {
+                Shape::Object(fields) => {
+                    let names: usize = fields.iter().map(|field| field.name.len()).sum();
+                    names + fields.capacity() * size_of::<Field>()
+                }
+                _ => 0,
+            };
+            let rules = node.rules.as_ref().map_or(0, |_| size_of::<Rules>());
+            size_of::<Node>() + fields + rules
+        };
+        self.nodes.iter().map(node).sum()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -242,6 +290,7 @@ impl Node {
             shape,
             opaque: Opaque::Plain,
             wrapped: false,
+            untyped: false,
             nullable: false,
             preserve_unknown: false,
             embedded: false,

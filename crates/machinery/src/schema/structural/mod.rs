@@ -1,0 +1,114 @@
+//! The schemas of custom resources: checked by Kubernetes' rules for structural schemas, then used to prune, fill in defaults and
+//! validate.
+mod build;
+mod check;
+mod check_defaults;
+mod defaults;
+mod embedded;
+mod formats;
+mod lists;
+mod nested;
+mod prune;
+mod validate;
+
+use serde_json::Value;
+
+use super::{Id, Schema, Types};
+use crate::field::{self, Path};
+
+/// The schema of one version of a custom resource.
+#[derive(Debug)]
+pub struct Structural {
+    types: Types,
+    root: Id,
+    full: Id,
+}
+
+/// How a schema is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StructuralOptions<'a> {
+    /// The type of metadata (`io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`): with it, the metadata of objects and of objects in
+    /// them is read strictly.
+    pub metadata: Option<Schema<'a>>,
+    /// The status subresource is on: the root may say less.
+    pub status: bool,
+}
+
+impl Structural {
+    /// Reads `openAPIV3Schema` of a CustomResourceDefinition that was decoded before. `path` is where it stands, as its errors show it:
+    /// `spec.validation.openAPIV3Schema`.
+    pub fn from_crd_schema(json: &Value, path: &Path, options: StructuralOptions<'_>) -> Result<Self, field::Errors> {
+        let mut errors = check::root(json, path, options.status);
+        // A schema that uses what is not supported is not looked at for its structure.
+        let buildable = check::is_buildable(json);
+        let structural = if buildable { nested::check(json, path) } else { Vec::new() };
+        let sound = buildable && structural.is_empty();
+        errors.extend(structural);
+        if !sound {
+            errors.extend(check::schema(json, path));
+            if errors.is_empty() {
+                errors.push(field::Error::invalid(path, "", "the schema uses what is not supported"));
+            }
+            return Err(errors);
+        }
+        let built = build::build(json, options.metadata);
+        errors.extend(check_defaults::check(&built, json, path, options.metadata));
+        errors.extend(check::schema(json, path));
+        if errors.is_empty() { Ok(built) } else { Err(errors) }
+    }
+
+    /// A schema that was checked before (a stored one), without checking it again.
+    pub fn trusted(json: &Value, metadata: Option<Schema<'_>>) -> Self {
+        build::build(json, metadata)
+    }
+
+    /// The schema as it was written.
+    pub fn schema(&self) -> Schema<'_> {
+        self.types.schema(self.root)
+    }
+
+    /// The schema with apiVersion, kind and metadata, for what looks at whole objects: server-side apply, OpenAPI.
+    pub fn full_schema(&self) -> Schema<'_> {
+        self.types.schema(self.full)
+    }
+
+    /// Drops nulls that may not be, then fills in defaults. Kubernetes does this first, on every write and every read.
+    pub fn default(&self, value: &mut Value) {
+        defaults::prune_nulls(value, Some(self.schema()));
+        defaults::fill(value, Some(self.schema()));
+    }
+
+    /// Drops what the schema does not know and names it as strict validation words it, sorted. The object's own apiVersion, kind
+    /// and metadata are left alone, see [`Structural::coerce`].
+    pub fn prune(&self, value: &mut Value) -> Vec<String> {
+        prune::prune(value, self.schema())
+    }
+
+    /// Brings the metadata of the object and of objects in it into shape; names the fields dropped from it.
+    pub fn coerce(&self, value: &mut Value, metadata: Schema<'_>) -> Result<Vec<String>, Box<field::Error>> {
+        embedded::coerce(value, self.schema(), metadata)
+    }
+
+    /// All mistakes of an object, save those of its own metadata and of CEL rules. With `old`, what did not change is let pass.
+    pub fn validate(&self, value: &Value, old: Option<&Value>) -> field::Errors {
+        let mut errors = validate::validate(value, old, self.schema());
+        errors.extend(embedded::validate(value, self.schema()));
+        if old.is_none_or(|old| lists::validate(old, self.schema()).is_empty()) {
+            errors.extend(lists::validate(value, self.schema()));
+        }
+        errors
+    }
+
+    /// About how many bytes it takes in memory.
+    pub fn memory(&self) -> usize {
+        self.types.memory()
+    }
+}
+
+/// Fields that every object has, whatever its schema says.
+fn is_meta_field(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+#[cfg(test)]
+mod tests;
