@@ -9,6 +9,7 @@ pub mod strategy;
 pub mod table;
 pub mod validate;
 pub mod value;
+pub mod warnings;
 
 pub use resources::{Resource, Subresource, find, find_kind, resources};
 pub use table::{kinds, schema_of, type_name, type_named, types};

@@ -4,7 +4,7 @@
 //! causes it named; `data/updated.json` changes of objects, taken or refused.
 
 use conductor_kinds::value::{get, remove, set};
-use conductor_kinds::{defaults, strategy, validate};
+use conductor_kinds::{defaults, strategy, validate, warnings};
 use conductor_machinery::field::{Error, Errors, Path};
 use serde_json::Value;
 
@@ -158,4 +158,22 @@ fn what_kubernetes_refuses_to_change() {
         compare(&case, errors, &mut found);
     }
     assert!(found.is_empty(), "{} differ\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn what_kubernetes_warns_about() {
+    let mut found = Vec::new();
+    for case in cases(include_str!("data/warned.json")) {
+        let (group, kind) = (text(&case, "group"), text(&case, "kind"));
+        let object = prepared(group, kind, case["object"].clone());
+        let mut got = warnings::create(group, kind, &object);
+        let mut expected: Vec<String> =
+            case["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        got.sort();
+        expected.sort();
+        if got != expected {
+            found.push(format!("{kind}: expected {expected:#?} got {got:#?}"));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }

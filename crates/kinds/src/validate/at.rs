@@ -7,83 +7,83 @@ use crate::value::{self, get};
 
 /// A value and where it stands. Names may be dotted.
 #[derive(Clone)]
-pub(super) struct At<'a> {
-    pub(super) value: &'a Value,
-    pub(super) path: Path,
+pub(crate) struct At<'a> {
+    pub(crate) value: &'a Value,
+    pub(crate) path: Path,
 }
 
 impl<'a> At<'a> {
     /// The object itself.
-    pub(super) fn root(value: &'a Value) -> Self {
+    pub(crate) fn root(value: &'a Value) -> Self {
         At { value, path: Path::empty() }
     }
 
     /// A value that stands elsewhere.
-    pub(super) fn new(value: &'a Value, path: Path) -> Self {
+    pub(crate) fn new(value: &'a Value, path: Path) -> Self {
         At { value, path }
     }
 
     /// A field of this value; null when it is not there.
-    pub(super) fn field(&self, name: &str) -> At<'a> {
+    pub(crate) fn field(&self, name: &str) -> At<'a> {
         At { value: get(self.value, name), path: self.path.child(name) }
     }
 
     /// The items of a list.
-    pub(super) fn items(&self, name: &str) -> impl Iterator<Item = At<'a>> + use<'a> {
+    pub(crate) fn items(&self, name: &str) -> impl Iterator<Item = At<'a>> + use<'a> {
         let path = self.path.child(name);
         value::list(self.value, name).iter().enumerate().map(move |(i, value)| At { value, path: path.index(i) })
     }
 
     /// The entries of a map.
-    pub(super) fn entries(&self, name: &str) -> impl Iterator<Item = (&'a str, At<'a>)> + use<'a> {
+    pub(crate) fn entries(&self, name: &str) -> impl Iterator<Item = (&'a str, At<'a>)> + use<'a> {
         let path = self.path.child(name);
         value::entries(self.value, name).map(move |(key, value)| (key, At { value, path: path.key(key) }))
     }
 
     /// Where a field of this value is.
-    pub(super) fn at(&self, name: &str) -> Path {
+    pub(crate) fn at(&self, name: &str) -> Path {
         self.path.child(name)
     }
 
-    pub(super) fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         !self.value.is_null()
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         value::has(self.value, name)
     }
 
-    pub(super) fn text(&self, name: &str) -> &'a str {
+    pub(crate) fn text(&self, name: &str) -> &'a str {
         value::text(self.value, name)
     }
 
-    pub(super) fn int(&self, name: &str) -> i64 {
+    pub(crate) fn int(&self, name: &str) -> i64 {
         value::int(self.value, name).unwrap_or(0)
     }
 
-    pub(super) fn maybe_int(&self, name: &str) -> Option<i64> {
+    pub(crate) fn maybe_int(&self, name: &str) -> Option<i64> {
         value::int(self.value, name)
     }
 
-    pub(super) fn flag(&self, name: &str) -> bool {
+    pub(crate) fn flag(&self, name: &str) -> bool {
         value::flag(self.value, name)
     }
 
-    pub(super) fn list(&self, name: &str) -> &'a [Value] {
+    pub(crate) fn list(&self, name: &str) -> &'a [Value] {
         value::list(self.value, name)
     }
 
-    pub(super) fn get(&self, name: &str) -> &'a Value {
+    pub(crate) fn get(&self, name: &str) -> &'a Value {
         get(self.value, name)
     }
 
-    pub(super) fn size(&self, name: &str) -> usize {
+    pub(crate) fn size(&self, name: &str) -> usize {
         value::size(self.value, name)
     }
 }
 
 /// Shorthands for adding mistakes to a list of them.
-pub(super) trait Report {
+pub(crate) trait Report {
     fn required(&mut self, path: &Path, detail: &str);
     fn invalid(&mut self, path: &Path, value: impl Into<Value>, detail: impl Into<String>);
     fn forbidden(&mut self, path: &Path, detail: &str);
@@ -105,9 +105,9 @@ pub(super) trait Report {
 }
 
 /// What is said of a field that may not change.
-pub(super) const IMMUTABLE: &str = "field is immutable";
+pub(crate) const IMMUTABLE: &str = "field is immutable";
 /// What is said of a number below zero.
-pub(super) const NEGATIVE: &str = "must be greater than or equal to 0";
+pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
 
 impl Report for Errors {
     fn required(&mut self, path: &Path, detail: &str) {
@@ -173,7 +173,7 @@ impl Report for Errors {
 }
 
 /// Whether two values of one field mean the same, absence included.
-pub(super) fn same_field(name: &str, a: &Value, b: &Value) -> bool {
+pub(crate) fn same_field(name: &str, a: &Value, b: &Value) -> bool {
     let wrap = |value: &Value| Value::Object([(name.to_owned(), value.clone())].into_iter().collect());
     a == b || value::same(&wrap(a), &wrap(b))
 }

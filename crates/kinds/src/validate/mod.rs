@@ -4,7 +4,7 @@
 //! Objects have been decoded and defaulted: known fields only, of the right JSON type.
 
 mod apps;
-mod at;
+pub(crate) mod at;
 mod common;
 mod config;
 mod cron;

@@ -1,0 +1,284 @@
+//! Warnings about Pods and Pod templates.
+
+use std::collections::BTreeMap;
+
+use conductor_machinery::field::Path;
+use conductor_machinery::names;
+use conductor_machinery::names::ip::ip_warning;
+use serde_json::Value;
+
+use super::{claim_spec, deprecated_keys, deprecated_label, fractional_bytes};
+use crate::validate::at::At;
+
+const CONTAINERS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+
+/// Warnings about what has `metadata` and `spec` of a Pod.
+pub(super) fn pod(warnings: &mut Vec<String>, at: &At<'_>, is_template: bool) {
+    let spec = at.field("spec");
+    placement(warnings, &spec);
+    let notes = at.field("metadata.annotations");
+    for (key, note) in [
+        (
+            "scheduler.alpha.kubernetes.io/critical-pod",
+            "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+        ),
+        ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+        ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    ] {
+        if notes.value.get(key).is_some() {
+            warnings.push(format!("{}: {note}", notes.path.key(key)));
+        }
+    }
+    volumes(warnings, &spec);
+    let mut addresses = Vec::new();
+    for alias in spec.items("hostAliases") {
+        let address = alias.text("ip");
+        if addresses.contains(&address) {
+            warnings.push(format!("{}: duplicate ip {address:?}", alias.at("ip")));
+        }
+        addresses.push(address);
+    }
+    let mut secrets = Vec::new();
+    for secret in spec.items("imagePullSecrets") {
+        let name = secret.text("name");
+        if secrets.contains(&name) {
+            warnings.push(format!("{}: duplicate name {name:?}", secret.at("name")));
+        }
+        secrets.push(name);
+    }
+    for secret in spec.items("imagePullSecrets").filter(|secret| secret.text("name").is_empty()) {
+        warnings.push(format!("{}: invalid empty name \"\"", secret.at("name")));
+    }
+    for resource in ["memory", "ephemeral-storage"] {
+        fractional_bytes(warnings, &spec.at("overhead").key(resource), &spec.get("overhead")[resource]);
+    }
+    let pod_seccomp = "seccomp.security.alpha.kubernetes.io/pod";
+    if !spec.has("securityContext.seccompProfile") && notes.value.get(pod_seccomp).is_some() {
+        warnings.push(format!("{}: {SECCOMP}", notes.path.key(pod_seccomp)));
+    }
+    for container in all_containers(&spec) {
+        self::container(warnings, &container, &notes, is_template && !spec.has("securityContext.appArmorProfile"));
+    }
+    ports(warnings, &spec);
+    if spec.int("terminationGracePeriodSeconds") < 0 {
+        let path = spec.at("terminationGracePeriodSeconds");
+        warnings.push(format!("{path}: must be >= 0; negative values are invalid and will be treated as 1"));
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let affinity = spec.field("affinity").field(kind);
+        for term in affinity.items(REQUIRED).filter(|term| !term.has("labelSelector")) {
+            warnings.push(format!("{}: a null labelSelector results in matching no pod", term.at("labelSelector")));
+        }
+        for term in affinity.items(PREFERRED).filter(|term| !term.has("podAffinityTerm.labelSelector")) {
+            let path = term.at("podAffinityTerm.labelSelector");
+            warnings.push(format!("{path}: a null labelSelector results in matching no pod"));
+        }
+    }
+    for server in spec.items("dnsConfig.nameservers") {
+        warnings.extend(ip_warning(&server.path, server.value.as_str().unwrap_or("")));
+    }
+    for alias in spec.items("hostAliases") {
+        warnings.extend(ip_warning(&alias.at("ip"), alias.text("ip")));
+    }
+}
+
+fn all_containers<'a>(spec: &At<'a>) -> Vec<At<'a>> {
+    CONTAINERS.iter().flat_map(|list| spec.items(list)).collect()
+}
+
+fn placement(warnings: &mut Vec<String>, spec: &At<'_>) {
+    for (key, _) in spec.entries("nodeSelector") {
+        if let Some(note) = deprecated_label(key) {
+            warnings.push(format!("{}: {note}", spec.at("nodeSelector").key(key)));
+        }
+    }
+    let nodes = spec.field("affinity.nodeAffinity");
+    for term in nodes.field(REQUIRED).items("nodeSelectorTerms") {
+        deprecated_keys(warnings, term.items("matchExpressions"));
+    }
+    for term in nodes.items(PREFERRED) {
+        let preference = term.field("preference");
+        deprecated_keys(warnings, preference.items("matchExpressions"));
+        for requirement in preference.items("matchExpressions") {
+            for value in requirement.items("values") {
+                let text = value.value.as_str().unwrap_or("");
+                for message in names::label_value(text) {
+                    warnings.push(format!("{}: {text} is invalid, {message}", value.path));
+                }
+            }
+        }
+    }
+    for constraint in spec.items("topologySpreadConstraints") {
+        let key = constraint.text("topologyKey");
+        if let Some(note) = deprecated_label(key) {
+            warnings.push(format!("{}: {key} is {note}", constraint.at("topologyKey")));
+        }
+        if !constraint.has("labelSelector") {
+            let path = constraint.at("labelSelector");
+            warnings.push(format!("{path}: a null labelSelector results in matching no pod"));
+        }
+    }
+}
+
+fn volumes(warnings: &mut Vec<String>, spec: &At<'_>) {
+    for volume in spec.items("volumes") {
+        for (source, called, since) in [
+            ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+            ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+            ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+            ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+            ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+            ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+            ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+        ] {
+            if volume.has(source) {
+                warnings.push(format!("{}: {since}", volume.at(called)));
+            }
+        }
+        if volume.has("ephemeral.volumeClaimTemplate") {
+            claim_spec(warnings, &volume.field("ephemeral.volumeClaimTemplate.spec"));
+        }
+        for source in ["cephfs", "rbd"] {
+            if volume.has(source) {
+                warnings.push(format!("{}: deprecated in v1.28, non-functional in v1.31+", volume.at(source)));
+            }
+        }
+    }
+    for volume in spec.items("volumes") {
+        overlapping_paths(warnings, &volume);
+    }
+}
+
+/// Two files of one volume at the same place.
+fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
+    let name = volume.text("name");
+    let paths_of = |at: &At<'_>, source: &str| -> Vec<(String, String)> {
+        at.items("items").map(|item| (item.text("path").to_owned(), source.to_owned())).collect()
+    };
+    let mut report = |what: &str, files: Vec<(String, String)>| {
+        let show = |(path, source): &(String, String)| {
+            if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") }
+        };
+        let mut seen: Vec<(String, String)> = Vec::new();
+        for (path, source) in files {
+            let file = (path.trim_end_matches('/').to_owned(), source);
+            for other in
+                seen.iter().filter(|(other, _)| !file.0.is_empty() && !other.is_empty() && overlap(other, &file.0))
+            {
+                let pair = format!("{} with {}", show(&file), show(other));
+                warnings.push(format!("volume {name:?} ({what}): overlapping paths: {pair}"));
+            }
+            seen.push(file);
+        }
+    };
+    let (map, secret) = (volume.field("configMap"), volume.field("secret"));
+    report(&format!("ConfigMap {:?}", map.text("name")), paths_of(&map, ""));
+    report(&format!("Secret {:?}", secret.text("secretName")), paths_of(&secret, ""));
+    report("DownwardAPI", paths_of(&volume.field("downwardAPI"), ""));
+    let mut files = Vec::new();
+    for source in volume.field("projected").items("sources") {
+        let (map, secret) = (source.field("configMap"), source.field("secret"));
+        files.extend(paths_of(&map, &format!("ConfigMap {:?}", map.text("name"))));
+        files.extend(paths_of(&secret, &format!("Secret {:?}", secret.text("name"))));
+        files.extend(paths_of(&source.field("downwardAPI"), "DownwardAPI"));
+        if source.has("serviceAccountToken") {
+            files.push((source.text("serviceAccountToken.path").to_owned(), "ServiceAccountToken".to_owned()));
+        }
+    }
+    report("Projected", files);
+}
+
+fn overlap(a: &str, b: &str) -> bool {
+    let (a, b) = (format!("{a}/"), format!("{b}/"));
+    a.starts_with(&b) || b.starts_with(&a)
+}
+
+fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>, warn_app_armor: bool) {
+    let name = container.text("name");
+    let seccomp = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
+    if !container.has("securityContext.seccompProfile") && notes.value.get(&seccomp).is_some() {
+        warnings.push(format!("{}: {SECCOMP}", notes.path.key(&seccomp)));
+    }
+    let armor = format!("container.apparmor.security.beta.kubernetes.io/{name}");
+    if warn_app_armor && !container.has("securityContext.appArmorProfile") && notes.value.get(&armor).is_some() {
+        let path = notes.path.key(&armor);
+        warnings.push(format!("{path}: deprecated since v1.30; use the \"appArmorProfile\" field instead"));
+    }
+    for resource in ["memory", "ephemeral-storage"] {
+        for field in ["limits", "requests"] {
+            let path = container.at("resources").child(field).key(resource);
+            fractional_bytes(
+                warnings,
+                &path,
+                container.get("resources").get(field).map_or(&Value::Null, |f| &f[resource]),
+            );
+        }
+    }
+    let mut seen = Vec::new();
+    for variable in container.items("env") {
+        let name = variable.text("name");
+        if !seen.contains(&name) {
+            seen.push(name);
+            continue;
+        }
+        // A definition that refers to the earlier one builds upon it.
+        let reference = format!("$({name})");
+        let value = variable.text("value");
+        if variable.has("valueFrom") || value == reference || !value.contains(&reference) {
+            let path = &variable.path;
+            warnings
+                .push(format!("{path}: hides previous definition of {name:?}, which may be dropped when using apply"));
+        }
+    }
+}
+
+fn ports(warnings: &mut Vec<String>, spec: &At<'_>) {
+    let mut known: BTreeMap<(i64, &str), Vec<At<'_>>> = BTreeMap::new();
+    let containers = all_containers(spec);
+    for port in containers.iter().flat_map(|container| container.items("ports")) {
+        let (address, number) = (port.text("hostIP"), port.int("hostPort"));
+        if !address.is_empty() && number == 0 {
+            let shown = format!(
+                "{{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{address}}}",
+                port.text("name"),
+                port.int("containerPort"),
+                port.text("protocol")
+            );
+            warnings.push(format!("{}: hostIP set without hostPort: {shown}", port.path));
+        }
+        let others = known.entry((port.int("containerPort"), port.text("protocol"))).or_default();
+        for other in others.iter() {
+            let (other_address, other_number) = (other.text("hostIP"), other.int("hostPort"));
+            let what = if address == other_address && number == other_number {
+                "duplicate"
+            } else if number == 0 || other_number == 0 {
+                "overlapping"
+            } else if number == other_number && address.is_empty() != other_address.is_empty() {
+                "dangerously ambiguous"
+            } else {
+                continue;
+            };
+            warnings.push(format!("{}: {what} port definition with {}", port.path, other.path));
+        }
+        others.push(port);
+    }
+    let mut names: BTreeMap<&str, Path> = BTreeMap::new();
+    for port in containers.iter().flat_map(|container| container.items("ports")) {
+        let name = port.text("name");
+        if name.is_empty() {
+            continue;
+        }
+        match names.get(name) {
+            Some(other) => warnings.push(format!(
+                "{}: duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}",
+                port.path
+            )),
+            None => {
+                names.insert(name, port.path);
+            }
+        }
+    }
+}
