@@ -214,7 +214,7 @@ impl Files<'_> {
         let name = segment_name(head.number);
         let length = file.length().map_err(|error| self.io("read", &name, error))?;
         let bytes = self.read(&*file, &name, 0, usize::try_from(length).unwrap_or(usize::MAX))?;
-        let mut at = HEAD;
+        let (mut at, mut newest) = (HEAD, HEAD);
         let mut reached = head.base;
         while limit.is_none_or(|limit| reached < limit) {
             let rest = bytes.get(at..).unwrap_or_default();
@@ -236,6 +236,7 @@ impl Files<'_> {
             } else if frame.last > *last {
                 return Err(self.corrupt(&name, at as u64, "the batch straddles the checkpoint"));
             }
+            newest = at;
             at += size as usize;
         }
         match limit {
@@ -245,7 +246,10 @@ impl Files<'_> {
             Some(_) => {}
             None => {
                 self.cut_tail(&mut *file, &name, at as u64, bytes.get(at..).unwrap_or_default(), head.salt)?;
-                // A killed process may have left a whole frame in the page cache only. It must not be seen before it is durable.
+                // A killed process may have left its last frame in the page cache only, even marked clean by a sync that
+                // failed. It must not be seen before it is durable, so it is written again.
+                let again = bytes.get(newest..at).unwrap_or_default();
+                file.write_at(newest as u64, again).map_err(|error| self.io("write", &name, error))?;
                 file.sync().map_err(|error| self.io("sync", &name, error))?;
             }
         }

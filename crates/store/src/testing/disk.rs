@@ -69,7 +69,8 @@ enum Dirty {
 #[derive(Clone)]
 enum NameChange {
     Set(String, usize),
-    Rename(String, String),
+    /// The file moved is the one that had the old name then, whatever else of the directory survives.
+    Rename(String, String, usize),
     Remove(String),
 }
 
@@ -79,10 +80,9 @@ impl NameChange {
             NameChange::Set(name, file) => {
                 names.insert(name.clone(), *file);
             }
-            NameChange::Rename(from, to) => {
-                if let Some(file) = names.remove(from) {
-                    names.insert(to.clone(), file);
-                }
+            NameChange::Rename(from, to, file) => {
+                names.remove(from);
+                names.insert(to.clone(), *file);
             }
             NameChange::Remove(name) => {
                 names.remove(name);
@@ -261,7 +261,8 @@ impl Disk for SimulatedDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change(DiskOp::Rename, NameChange::Rename(from.to_owned(), to.to_owned()))
+        let file = self.0.lock().names.get(from).copied().ok_or(io::ErrorKind::NotFound)?;
+        self.change(DiskOp::Rename, NameChange::Rename(from.to_owned(), to.to_owned(), file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
