@@ -52,4 +52,8 @@ mod testing;
 #[cfg(test)]
 mod tests_apply;
 #[cfg(test)]
+mod tests_properties;
+#[cfg(test)]
 mod tests_update;
+#[cfg(test)]
+mod tests_versions;
