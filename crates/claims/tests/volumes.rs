@@ -337,6 +337,30 @@ proptest! {
 }
 
 #[test]
+fn of_two_managers_one_wins() {
+    let mut api = Api::default();
+    api.create(pv("large", "50Gi", "", &["ReadWriteOnce"])).expect("created");
+    settle(&mut api);
+    api.create(pvc("c", "10Gi", Some(""))).expect("created");
+    let protect = plan(&api, &claim_key("c"), &api.clone());
+    api.execute(&protect, 1, |_| {});
+    let first = plan(&api, &claim_key("c"), &api.clone());
+    api.create(pv("tight", "10Gi", "", &["ReadWriteOnce"])).expect("created");
+    for _ in 0..2 {
+        let plan = plan(&api, &volume_key("tight"), &api.clone());
+        api.execute(&plan, usize::MAX, |_| {});
+    }
+    let second = plan(&api, &claim_key("c"), &api.clone());
+    api.execute(&first, 1, |_| {});
+    assert!(api.execute(&second, usize::MAX, |_| {}));
+    assert!(!api.execute(&first, usize::MAX, |_| {}));
+    settle(&mut api);
+    assert_eq!(api.objects[&claim_key("c")]["spec"]["volumeName"], json!("tight"));
+    assert_eq!(phase(&api, &volume_key("large")), "Available", "rolled back, never used");
+    assert!(api.objects[&volume_key("large")]["spec"]["claimRef"].is_null());
+}
+
+#[test]
 fn a_class_of_ours_makes_a_volume() {
     let mut api = Api::default();
     api.create(with(storage_class("ours", true, false), "/provisioner", json!(volumes::PROVISIONER))).expect("created");
