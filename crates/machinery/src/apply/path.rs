@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// Selects a child of a value.
 #[derive(Clone, Debug)]
@@ -41,16 +41,29 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
+/// The order of numbers by value. Exact: sorting relies on its being a total order, whatever a client sends.
+fn order_numbers(left: &Number, right: &Number) -> Ordering {
+    let whole = |number: &Number| number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    let float = |number: &Number| number.as_f64().unwrap_or(0.0);
+    // A float beyond all whole numbers here compares by size alone; below, its whole part is exact.
+    let mixed = |int: i128, float: f64| {
+        if float.abs() >= 1e20 {
+            return if float > 0.0 { Ordering::Less } else { Ordering::Greater };
+        }
+        int.cmp(&(float.floor() as i128)).then(if float.fract() == 0.0 { Ordering::Equal } else { Ordering::Less })
+    };
+    match (whole(left), whole(right)) {
+        (Some(l), Some(r)) => l.cmp(&r),
+        (Some(l), None) => mixed(l, float(right)),
+        (None, Some(r)) => mixed(r, float(left)).reverse(),
+        (None, None) => float(left).partial_cmp(&float(right)).unwrap_or(Ordering::Equal),
+    }
+}
+
 /// The total order of values: numbers (by value, however they are written), strings, booleans, lists, maps, null.
 pub(crate) fn order(left: &Value, right: &Value) -> Ordering {
     match (left, right) {
-        (Value::Number(l), Value::Number(r)) => match (l.as_i64(), r.as_i64()) {
-            (Some(l), Some(r)) => l.cmp(&r),
-            _ => {
-                let (l, r) = (l.as_f64().unwrap_or(f64::NAN), r.as_f64().unwrap_or(f64::NAN));
-                l.partial_cmp(&r).unwrap_or(Ordering::Equal)
-            }
-        },
+        (Value::Number(l), Value::Number(r)) => order_numbers(l, r),
         (Value::String(l), Value::String(r)) => l.cmp(r),
         (Value::Bool(l), Value::Bool(r)) => l.cmp(r),
         (Value::Array(l), Value::Array(r)) => {

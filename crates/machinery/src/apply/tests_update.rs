@@ -259,3 +259,17 @@ fn elements_are_written_as_kubernetes_writes_them() {
     }
     assert_eq!(PathElement::parse("x:future"), Ok(None));
 }
+
+#[test]
+fn numbers_are_ordered_by_value_however_they_are_written() {
+    let ascending = [json!(-1e30), json!(-1.5), json!(-1), json!(0), json!(0.5), json!(1), json!(9007199254740992_u64)];
+    let more = [json!(9007199254740993_u64), json!(u64::MAX), json!(1e20), json!("a"), json!(true), json!(null)];
+    let all: Vec<PathElement> = ascending.into_iter().chain(more).map(PathElement::Value).collect();
+    for (i, l) in all.iter().enumerate() {
+        for (j, r) in all.iter().enumerate() {
+            assert_eq!(l.cmp(r), i.cmp(&j), "{l} {r}");
+        }
+    }
+    assert_eq!(PathElement::Value(json!(1)), PathElement::Value(json!(1.0)));
+    assert_eq!(PathElement::Value(json!(9007199254740992.0)), PathElement::Value(json!(9007199254740992_i64)));
+}
