@@ -14,5 +14,17 @@ pub async fn run(server: &Server) -> Result<(), Status> {
             local.ensure("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
         }
     }
+    for name in ["default", "kube-system"] {
+        crate::controllers::namespaces::ensure(server, &local, name).await;
+    }
+    for (name, value, description) in [
+        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+        ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
+    ] {
+        if server.store().get("scheduling.k8s.io/priorityclasses", name).is_none() {
+            let class = json!({"metadata": {"name": name}, "value": value, "description": description});
+            local.ensure("/apis/scheduling.k8s.io/v1/priorityclasses", &class).await?;
+        }
+    }
     Ok(())
 }

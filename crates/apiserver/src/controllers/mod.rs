@@ -1,6 +1,7 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
 pub mod crds;
+pub mod namespaces;
 
 use std::future::Future;
 
@@ -9,6 +10,8 @@ use crate::server::Server;
 /// Starts them all.
 pub fn start(server: &Server) {
     spawn(server, crds::run(server.clone()));
+    spawn(server, namespaces::provision(server.clone()));
+    spawn(server, namespaces::remove(server.clone()));
 }
 
 /// Runs a controller until the server stops.
