@@ -1,6 +1,6 @@
 //! Defaults of the core group, Pods aside.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::pod;
 use crate::value::{fill, fill_int, fill_text, get, get_mut, list_mut, object_mut, set, text};
@@ -56,20 +56,44 @@ pub(super) fn service(service: &mut Value) {
     if kind == "LoadBalancer" {
         fill(spec, "allocateLoadBalancerNodePorts", true);
         for ingress in list_mut(service, "status.loadBalancer.ingress") {
-            if !text(ingress, "ip").is_empty() {
-                if let Some(ingress) = ingress.as_object_mut() {
-                    fill(ingress, "ipMode", "VIP");
-                }
+            if !text(ingress, "ip").is_empty()
+                && let Some(ingress) = ingress.as_object_mut()
+            {
+                fill(ingress, "ipMode", "VIP");
             }
         }
     }
     object_mut(service, "status.loadBalancer");
 }
 
+/// `stringData` is for writing only: it is laid over `data`, where bytes are in base64.
 pub(super) fn secret(secret: &mut Value) {
-    if let Some(map) = secret.as_object_mut() {
-        fill_text(map, "type", "Opaque");
+    let Some(map) = secret.as_object_mut() else { return };
+    fill_text(map, "type", "Opaque");
+    if let Some(Value::Object(texts)) = map.remove("stringData") {
+        let data = map.entry("data").or_insert(Value::Null);
+        if data.is_null() {
+            *data = json!({});
+        }
+        for (key, text) in texts {
+            if let (Some(data), Some(text)) = (data.as_object_mut(), text.as_str()) {
+                data.insert(key, base64(text.as_bytes()).into());
+            }
+        }
     }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for i in 0..4 {
+            let symbol = SYMBOLS[(bits >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= chunk.len() { char::from(symbol) } else { '=' });
+        }
+    }
+    text
 }
 
 pub(super) fn persistent_volume(volume: &mut Value) {
@@ -77,15 +101,10 @@ pub(super) fn persistent_volume(volume: &mut Value) {
         fill_text(status, "phase", "Pending");
     }
     if let Some(spec) = object_mut(volume, "spec") {
-        volume_spec(spec);
+        fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
+        fill(spec, "volumeMode", "Filesystem");
+        pod::source_defaults(spec);
     }
-}
-
-/// What a PersistentVolume's spec gets, wherever it stands.
-pub(super) fn volume_spec(spec: &mut Map<String, Value>) {
-    fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
-    fill(spec, "volumeMode", "Filesystem");
-    pod::source_defaults(spec);
 }
 
 pub(super) fn persistent_volume_claim(claim: &mut Value) {
@@ -131,7 +150,28 @@ pub(super) fn event(event: &mut Value, group: &str) {
     }
 }
 
+/// An old field for one address beside a newer list of them: the first of the list is the old field's.
+pub(super) fn first_of(
+    object: &mut Value,
+    path: &str,
+    one: &str,
+    many: &str,
+    wrap: fn(&str) -> Value,
+    text_of: fn(&Value) -> &str,
+) {
+    let single = text(get(object, path), one).to_owned();
+    let first = get(object, path).get(many).and_then(|list| list.get(0)).map(|first| text_of(first).to_owned());
+    match first {
+        Some(first) if single.is_empty() => set(object, path, one, first),
+        Some(first) if first == single => {}
+        None if single.is_empty() => {}
+        // Old clients know only the old field: what it says counts.
+        _ => set(object, path, many, json!([wrap(&single)])),
+    }
+}
+
 pub(super) fn node(node: &mut Value) {
+    first_of(node, "spec", "podCIDR", "podCIDRs", |text| json!(text), |item| item.as_str().unwrap_or(""));
     let capacity = get(node, "status.capacity").clone();
     if capacity.is_object() && get(node, "status.allocatable").is_null() {
         set(node, "status", "allocatable", capacity);

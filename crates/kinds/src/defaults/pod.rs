@@ -2,11 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
+use super::core::first_of;
 use crate::compute::aggregate;
 use crate::value::{fill, fill_int, fill_text, flag, get, get_mut, list_mut, object_mut, size, text};
 
 /// Fills in a Pod: all that a template gets, and what only a Pod gets.
 pub(super) fn pod(pod: &mut Value) {
+    first_of(pod, "status", "podIP", "podIPs", |text| json!({"ip": text}), |item| text(item, "ip"));
     let Some(spec) = get_mut(pod, "spec") else { return };
     pod_spec(spec);
     for containers in ["containers", "initContainers"] {
@@ -61,10 +63,11 @@ fn pod_level_requests(spec: &mut Value) {
     }
     let huge = |name: &str| name.starts_with("hugepages-");
     for (name, amount) in aggregate(spec, "limits") {
-        if huge(&name) && get(spec, "resources.requests").get(&name).is_none() {
-            if let Some(limits) = object_mut(spec, "resources.limits") {
-                limits.entry(name).or_insert_with(|| amount.to_string().into());
-            }
+        if huge(&name)
+            && get(spec, "resources.requests").get(&name).is_none()
+            && let Some(limits) = object_mut(spec, "resources.limits")
+        {
+            limits.entry(name).or_insert_with(|| amount.to_string().into());
         }
     }
     let Some(limits) = get(spec, "resources.limits").as_object().filter(|limits| !limits.is_empty()).cloned() else {

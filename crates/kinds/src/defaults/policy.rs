@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::core::{int_at, volume_spec};
+use super::core::int_at;
 use crate::value::{fill, fill_int, fill_text, get_mut, list, list_mut, object_mut, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -64,7 +64,7 @@ pub(super) fn csi_driver(driver: &mut Value) {
 
 pub(super) fn volume_attachment(attachment: &mut Value) {
     if let Some(spec) = get_mut(attachment, "spec.source.inlineVolumeSpec").and_then(Value::as_object_mut) {
-        volume_spec(spec);
+        super::pod::source_defaults(spec);
     }
 }
 
@@ -79,10 +79,10 @@ pub(super) fn role_binding(binding: &mut Value) {
         fill_text(reference, "apiGroup", RBAC);
     }
     for subject in list_mut(binding, "subjects") {
-        if matches!(text(subject, "kind"), "User" | "Group") {
-            if let Some(subject) = subject.as_object_mut() {
-                fill_text(subject, "apiGroup", RBAC);
-            }
+        if matches!(text(subject, "kind"), "User" | "Group")
+            && let Some(subject) = subject.as_object_mut()
+        {
+            fill_text(subject, "apiGroup", RBAC);
         }
     }
 }

@@ -108,7 +108,8 @@ fn a_template_keeps_its_requests_and_links_as_written() {
 
 #[test]
 fn each_kind_gets_its_defaults() {
-    let cases: Vec<(&str, &str, Value, Vec<(&str, Value)>)> = vec![
+    type Case = (&'static str, &'static str, Value, Vec<(&'static str, Value)>);
+    let cases: Vec<Case> = vec![
         (
             "",
             "Service",
@@ -131,7 +132,22 @@ fn each_kind_gets_its_defaults() {
                 ("spec.sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}})),
             ],
         ),
-        ("", "Secret", json!({}), vec![("type", json!("Opaque"))]),
+        (
+            "",
+            "Secret",
+            json!({"data": {"a": "eA=="}, "stringData": {"a": "1", "b": "12", "c": "123", "d": ""}}),
+            vec![
+                ("type", json!("Opaque")),
+                ("data", json!({"a": "MQ==", "b": "MTI=", "c": "MTIz", "d": ""})),
+                ("stringData", Value::Null),
+            ],
+        ),
+        (
+            "",
+            "Node",
+            json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.1.0.0/24"]}}),
+            vec![("spec.podCIDRs", json!(["10.0.0.0/24"]))],
+        ),
         (
             "",
             "PersistentVolume",

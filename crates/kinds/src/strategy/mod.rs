@@ -5,13 +5,18 @@
 
 mod pod;
 mod service;
+mod special;
 
 pub(crate) use pod::host_network;
 pub(crate) use service::{is_external, wants_health_check};
 
 use serde_json::{Value, json};
 
-use crate::value::{get, has, int, keep, list, list_mut, object_mut, remove, same, set, text};
+use crate::value::{get, has, int, keep, remove, same, set};
+use special::{
+    condition_times, data_sources, generate_selector, kept_decisions, name_only_secrets, old_template_generation,
+    own_label, own_namespace, phase_transition, reset_status, stored_version, template_generation,
+};
 
 /// What a kind's generation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,7 +314,7 @@ fn count_generation(group: &str, kind: &str, new: &mut Value, old: &Value) {
         Generation::SpecFromZero => !same(get(new, "spec"), get(old, "spec")),
         Generation::SpecAndAnnotations => ["spec", "metadata.annotations"].iter().any(|f| {
             let (new, old) = (get(new, f), get(old, f));
-            !same(new, old) && !(is_nothing(new) && is_nothing(old))
+            !(same(new, old) || is_nothing(new) && is_nothing(old))
         }),
         Generation::Content => {
             let (mut a, mut b) = (new.clone(), old.clone());
@@ -330,171 +335,6 @@ fn count_generation(group: &str, kind: &str, new: &mut Value, old: &Value) {
 
 fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty)
-}
-
-fn reset_status(group: &str, kind: &str, object: &mut Value) {
-    let status = match (group, kind) {
-        ("", "Namespace") => json!({"phase": "Active"}),
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => json!({"phase": "Pending"}),
-        ("", "Service") | ("networking.k8s.io", "Ingress") => json!({"loadBalancer": {}}),
-        ("", "ReplicationController") | ("apps", "ReplicaSet") => json!({"replicas": 0}),
-        ("apps", "StatefulSet") => json!({"replicas": 0, "availableReplicas": 0}),
-        ("apps", "DaemonSet") => json!({
-            "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}),
-        ("policy", "PodDisruptionBudget") => {
-            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
-        }
-        ("autoscaling", "HorizontalPodAutoscaler") => json!({"desiredReplicas": 0, "currentMetrics": null}),
-        ("storage.k8s.io", "VolumeAttachment") => json!({"attached": false}),
-        _ => json!({}),
-    };
-    set(object, "", "status", status);
-}
-
-fn own_label(namespace: &mut Value) {
-    let name = text(namespace, "metadata.name").to_owned();
-    set(namespace, "metadata.labels", "kubernetes.io/metadata.name", name);
-}
-
-/// A namespace goes only when its content has gone, which the `kubernetes` finalizer stands for.
-fn own_namespace(namespace: &mut Value) {
-    own_label(namespace);
-    if let Some(spec) = object_mut(namespace, "spec") {
-        let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
-        if finalizers.is_null() {
-            *finalizers = json!([]);
-        }
-        if let Some(list) = finalizers.as_array_mut() {
-            if !list.iter().any(|finalizer| finalizer == "kubernetes") {
-                list.push("kubernetes".into());
-            }
-        }
-    }
-}
-
-/// `dataSource` and `dataSourceRef` say the same. A `dataSource` that is neither a claim nor a snapshot is dropped, as it
-/// always was; in `dataSourceRef` it is kept.
-fn data_sources(claim: &mut Value, old: Option<&Value>) {
-    let in_use = |path: &str| old.is_some_and(|old| has(old, path));
-    let foreign = !text(claim, "spec.dataSourceRef.namespace").is_empty();
-    if foreign && !in_use("spec.dataSourceRef") {
-        remove(claim, "spec", "dataSourceRef");
-    }
-    if !in_use("spec.dataSource") && !in_use("spec.dataSourceRef") && !has(claim, "spec.dataSourceRef") {
-        let known = matches!(
-            (text(claim, "spec.dataSource.apiGroup"), text(claim, "spec.dataSource.kind")),
-            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-        );
-        if !known {
-            remove(claim, "spec", "dataSource");
-        }
-    }
-    match (has(claim, "spec.dataSource"), has(claim, "spec.dataSourceRef")) {
-        (true, false) => {
-            let source = get(claim, "spec.dataSource").clone();
-            set(claim, "spec", "dataSourceRef", source);
-        }
-        (false, true) if text(claim, "spec.dataSourceRef.namespace").is_empty() => {
-            let mut source = get(claim, "spec.dataSourceRef").clone();
-            remove(&mut source, "", "namespace");
-            set(claim, "spec", "dataSource", source);
-        }
-        _ => {}
-    }
-}
-
-fn name_only_secrets(account: &mut Value) {
-    for secret in list_mut(account, "secrets") {
-        *secret = json!({"name": text(secret, "name")});
-    }
-}
-
-/// A Job finds its Pods by its own uid, unless its author chose the selector.
-fn generate_selector(job: &mut Value) {
-    if crate::value::flag(job, "spec.manualSelector") {
-        return;
-    }
-    let name = text(job, "metadata.name").to_owned();
-    let uid = text(job, "metadata.uid").to_owned();
-    if let Some(labels) = object_mut(job, "spec.template.metadata.labels") {
-        for (key, value) in [
-            ("job-name", &name),
-            ("batch.kubernetes.io/job-name", &name),
-            ("controller-uid", &uid),
-            ("batch.kubernetes.io/controller-uid", &uid),
-        ] {
-            labels.entry(key).or_insert_with(|| value.clone().into());
-        }
-    }
-    if let Some(labels) = object_mut(job, "spec.selector.matchLabels") {
-        labels.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| uid.into());
-    }
-    // A Job without labels of its own wears its Pods' labels, the generated ones too.
-    if crate::value::size(job, "metadata.labels") == 0 {
-        let labels = get(job, "spec.template.metadata.labels").clone();
-        set(job, "metadata", "labels", labels);
-    }
-}
-
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-
-/// The old field of DaemonSets lives on as an annotation.
-fn template_generation(set_: &mut Value, generation: i64) {
-    set(set_, "metadata.annotations", TEMPLATE_GENERATION, generation.to_string());
-}
-
-fn old_template_generation(old: &Value) -> i64 {
-    crate::value::annotation(old, TEMPLATE_GENERATION).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn stored_version(definition: &mut Value) {
-    let stored = list(definition, "spec.versions")
-        .iter()
-        .find(|version| crate::value::flag(version, "storage"))
-        .map(|version| text(version, "name").to_owned());
-    if let Some(stored) = stored {
-        set(definition, "status", "storedVersions", json!([stored]));
-    }
-}
-
-/// The time of a PersistentVolume's last change of phase is the server's to say, unless the client says a newer one.
-fn phase_transition(new: &mut Value, old: &Value, now: &str) {
-    let before = get(old, "status.lastPhaseTransitionTime").clone();
-    let said = get(new, "status.lastPhaseTransitionTime").clone();
-    let changed = text(old, "status.phase") != text(new, "status.phase");
-    if !changed && said.is_null() {
-        set_or_remove(new, "status", "lastPhaseTransitionTime", before);
-    } else if changed && (said.is_null() || said == before) {
-        set(new, "status", "lastPhaseTransitionTime", now);
-    }
-}
-
-/// Approvals and denials are not the status subresource's to write.
-fn kept_decisions(new: &mut Value, old: &Value) {
-    let decided = |condition: &&Value| matches!(text(condition, "type"), "Approved" | "Denied");
-    let mut conditions: Vec<Value> = list(old, "status.conditions").iter().filter(decided).cloned().collect();
-    conditions.extend(list(new, "status.conditions").iter().filter(|c| !decided(c)).cloned());
-    if conditions.is_empty() {
-        remove(new, "status", "conditions")
-    } else {
-        set(new, "status", "conditions", conditions)
-    }
-}
-
-fn condition_times(new: &mut Value, old: &Value, now: &str) {
-    for condition in list_mut(new, "status.conditions") {
-        let before = list(old, "status.conditions").iter().find(|c| text(c, "type") == text(condition, "type"));
-        let transition = match before {
-            Some(before) if text(before, "status") == text(condition, "status") => {
-                get(before, "lastTransitionTime").clone()
-            }
-            _ => Value::Null,
-        };
-        if let Some(map) = condition.as_object_mut() {
-            crate::value::fill(map, "lastUpdateTime", now);
-            crate::value::fill(map, "lastTransitionTime", if transition.is_null() { now.into() } else { transition });
-        }
-    }
 }
 
 #[cfg(test)]

@@ -27,10 +27,11 @@ pub(super) fn drop_disabled(spec: &mut Value) {
 }
 
 pub(super) fn prepare_create(pod: &mut Value) {
+    let now = get(pod, "metadata.creationTimestamp").clone();
     let mut status = json!({"phase": "Pending", "qosClass": quality_of_service(get(pod, "spec"))});
     if !list(pod, "spec.schedulingGates").is_empty() {
         status["conditions"] = json!([{
-            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": null,
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": now,
             "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"
         }]);
     }
@@ -88,10 +89,10 @@ pub(super) fn prepare_status_update(new: &mut Value, old: &Value) {
             set(new, "status", "qosClass", class);
         }
     }
-    if int(new, "status.observedGeneration").unwrap_or(0) == 0 {
-        if let Some(before) = int(old, "status.observedGeneration").filter(|generation| *generation > 0) {
-            set(new, "status", "observedGeneration", before);
-        }
+    if int(new, "status.observedGeneration").unwrap_or(0) == 0
+        && let Some(before) = int(old, "status.observedGeneration").filter(|generation| *generation > 0)
+    {
+        set(new, "status", "observedGeneration", before);
     }
 }
 

@@ -80,10 +80,12 @@ fn keep_allocated(new: &mut Value, old: &Value) {
             }
         }
     }
-    if wants_health_check(new) && wants_health_check(old) && int(new, "spec.healthCheckNodePort").unwrap_or(0) == 0 {
-        if let Some(before) = int(old, "spec.healthCheckNodePort") {
-            set(new, "spec", "healthCheckNodePort", before);
-        }
+    if wants_health_check(new)
+        && wants_health_check(old)
+        && int(new, "spec.healthCheckNodePort").unwrap_or(0) == 0
+        && let Some(before) = int(old, "spec.healthCheckNodePort")
+    {
+        set(new, "spec", "healthCheckNodePort", before);
     }
 }
 

@@ -73,10 +73,10 @@ fn range(part: &str, index: usize) -> Result<(), String> {
             (start, if step.is_some() { high } else { start })
         }
     };
-    if let Some(step) = step {
-        if number(step, 0)? == 0 {
-            return Err(format!("step of range should be a positive number: {part}"));
-        }
+    if let Some(step) = step
+        && number(step, 0)? == 0
+    {
+        return Err(format!("step of range should be a positive number: {part}"));
     }
     if start < low {
         return Err(format!("beginning of range ({start}) below minimum ({low}): {part}"));

@@ -5,6 +5,7 @@
 
 mod apps;
 pub(crate) mod at;
+mod batch;
 mod common;
 mod config;
 mod cron;
@@ -50,8 +51,8 @@ pub fn create(group: &str, kind: &str, object: &Value) -> Errors {
         ("", "Pod") => pod::pod_create(e, o),
         ("networking.k8s.io", "Ingress") => network::ingress_create(e, o),
         ("apps", "StatefulSet") => apps::stateful_set(e, o, None),
-        ("batch", "CronJob") => apps::cron_job(e, o, None),
-        ("batch", "Job") => apps::job(e, o),
+        ("batch", "CronJob") => batch::cron_job(e, o, None),
+        ("batch", "Job") => batch::job(e, o),
         ("apps", "ControllerRevision") => others::controller_revision(e, o, None),
         ("", "Service") => service::service(e, o, None),
         ("", "Endpoints") => endpoints::endpoints(e, o, None),
@@ -148,8 +149,8 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
         }
         ("apps", "StatefulSet") => apps::stateful_set(e, n, Some(o)),
         ("apps", "ControllerRevision") => others::controller_revision(e, n, Some(o)),
-        ("batch", "Job") => apps::job_update(e, n, o),
-        ("batch", "CronJob") => apps::cron_job(e, n, Some(o)),
+        ("batch", "Job") => batch::job_update(e, n, o),
+        ("batch", "CronJob") => batch::cron_job(e, n, Some(o)),
         ("storage.k8s.io", "StorageClass") => {
             storage::storage_class(e, n);
             storage::storage_class_update(e, n, o);

@@ -14,11 +14,11 @@ pub(super) fn ingress_create(errors: &mut Errors, object: &At<'_>) {
     ingress(errors, object);
     let annotation = crate::value::annotation(object.value, CLASS_ANNOTATION);
     let class = object.get("spec.ingressClassName").as_str();
-    if let (Some(annotation), Some(class)) = (annotation, class) {
-        if annotation != class {
-            let path = Path::root("annotations").child(CLASS_ANNOTATION);
-            errors.invalid(&path, annotation, "must match `ingressClassName` when both are specified");
-        }
+    if let (Some(annotation), Some(class)) = (annotation, class)
+        && annotation != class
+    {
+        let path = Path::root("annotations").child(CLASS_ANNOTATION);
+        errors.invalid(&path, annotation, "must match `ingressClassName` when both are specified");
     }
 }
 
@@ -26,7 +26,7 @@ pub(super) fn ingress(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
     if spec.list("rules").is_empty() && !spec.has("defaultBackend") {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        errors.invalid(&spec.path, spec.get("rules").clone(), detail);
+        errors.invalid(&spec.path, spec.list("rules").to_vec(), detail);
     }
     if spec.has("defaultBackend") {
         backend(errors, &spec.field("defaultBackend"));

@@ -12,6 +12,25 @@ use crate::value::{annotation, get, set};
 const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+
+/// Sources that are mounted with options.
+const MOUNT_OPTION_SOURCES: &[&str] = &[
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+];
+
 /// All sources of a PersistentVolume, in the order they are checked.
 const SOURCES: &[&str] = &[
     "hostPath",
@@ -40,6 +59,11 @@ const SOURCES: &[&str] = &[
 
 pub(super) fn persistent_volume(errors: &mut Errors, object: &At<'_>) {
     volume_spec(errors, &object.field("spec"), object.text("metadata.name"), false);
+    let spec = object.field("spec");
+    if annotation(object.value, MOUNT_OPTIONS).is_some() && !MOUNT_OPTION_SOURCES.iter().any(|kind| spec.has(kind)) {
+        let path = Path::root("metadata").child("annotations").child(MOUNT_OPTIONS);
+        errors.forbidden(&path, "may not specify mount options for this volume type");
+    }
 }
 
 /// The spec of a PersistentVolume, on its own or in line in a VolumeAttachment.

@@ -195,12 +195,12 @@ fn limits_agree(errors: &mut Errors, item: &At<'_>, name: &str, pod: bool) {
         item.get(field).get(name).filter(|_| !ignored).map(quantity)
     };
     let mut check = |low: &str, high: &str, blame: &str, shown: &str, detail: &str| {
-        if let (Some(low), Some(high)) = (amount(low), amount(high)) {
-            if low > high {
-                let value = amount(shown).map(|q| q.to_string()).unwrap_or_default();
-                let detail = detail.replace("{low}", &low.to_string()).replace("{high}", &high.to_string());
-                errors.invalid(&item.at(blame).key(name), value, detail);
-            }
+        if let (Some(low), Some(high)) = (amount(low), amount(high))
+            && low > high
+        {
+            let value = amount(shown).map(|q| q.to_string()).unwrap_or_default();
+            let detail = detail.replace("{low}", &low.to_string()).replace("{high}", &high.to_string());
+            errors.invalid(&item.at(blame).key(name), value, detail);
         }
     };
     check("min", "max", "min", "min", "min value {low} is greater than max value {high}");
@@ -224,10 +224,11 @@ fn limits_agree(errors: &mut Errors, item: &At<'_>, name: &str, pod: bool) {
             }
         }
     }
-    if let (Some(default), Some(request)) = (amount("default"), amount("defaultRequest")) {
-        if !is_overcommit_allowed(name) && default != request {
-            let detail = format!("default value {default} must equal to defaultRequest value {request} in {name}");
-            errors.invalid(&item.at("defaultRequest").key(name), request.to_string(), detail);
-        }
+    if let (Some(default), Some(request)) = (amount("default"), amount("defaultRequest"))
+        && !is_overcommit_allowed(name)
+        && default != request
+    {
+        let detail = format!("default value {default} must equal to defaultRequest value {request} in {name}");
+        errors.invalid(&item.at("defaultRequest").key(name), request.to_string(), detail);
     }
 }

@@ -119,11 +119,11 @@ pub(super) fn load_balancer_status(errors: &mut Errors, new: &At<'_>, old: &At<'
 
 fn topology_annotations(errors: &mut Errors, object: &At<'_>) {
     let annotation = |key: &str| crate::value::annotation(object.value, key);
-    if let (Some(hints), Some(mode)) = (annotation(TOPOLOGY_HINTS), annotation(TOPOLOGY_MODE)) {
-        if hints != mode {
-            let detail = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
-            errors.invalid(&object.at("metadata.annotations").key(TOPOLOGY_MODE), mode, detail);
-        }
+    if let (Some(hints), Some(mode)) = (annotation(TOPOLOGY_HINTS), annotation(TOPOLOGY_MODE))
+        && hints != mode
+    {
+        let detail = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
+        errors.invalid(&object.at("metadata.annotations").key(TOPOLOGY_MODE), mode, detail);
     }
 }
 

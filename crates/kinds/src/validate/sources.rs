@@ -84,10 +84,8 @@ pub(super) fn shared_source(errors: &mut Errors, source: &str, at: &At<'_>, owne
             }
             errors.required_text(at, "image");
         }
-        "cephfs" => {
-            if at.list("monitors").is_empty() {
-                errors.required(&at.at("monitors"), "");
-            }
+        "cephfs" if at.list("monitors").is_empty() => {
+            errors.required(&at.at("monitors"), "");
         }
         "cinder" => {
             need(&["volumeID"]);

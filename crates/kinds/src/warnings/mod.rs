@@ -49,12 +49,12 @@ pub fn create(group: &str, kind: &str, object: &Value) -> Vec<String> {
                 warnings.push(format!("{HOST_NAME}[{}]", messages.join(" ")));
             }
         }
-        ("networking.k8s.io", "Ingress") => {
-            if annotation(object, INGRESS_CLASS).is_some() && !at.has("spec.ingressClassName") {
-                let note =
-                    format!("annotation {INGRESS_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead");
-                warnings.push(note);
-            }
+        ("networking.k8s.io", "Ingress")
+            if annotation(object, INGRESS_CLASS).is_some() && !at.has("spec.ingressClassName") =>
+        {
+            let note =
+                format!("annotation {INGRESS_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead");
+            warnings.push(note);
         }
         ("discovery.k8s.io", "EndpointSlice") if at.text("addressType") == "FQDN" => {
             warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
@@ -75,10 +75,8 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Vec<String> 
     let mut warnings = Vec::new();
     match (group, kind) {
         ("", "Pod") => return warnings,
-        ("storage.k8s.io", "CSIDriver") => {
-            if !same(&new["spec"]["tokenRequests"], &old["spec"]["tokenRequests"]) {
-                csi_driver(&mut warnings, new);
-            }
+        ("storage.k8s.io", "CSIDriver") if !same(&new["spec"]["tokenRequests"], &old["spec"]["tokenRequests"]) => {
+            csi_driver(&mut warnings, new);
         }
         ("", "ServiceAccount") if annotation(old, MOUNTABLE).is_none() => mountable_secrets(&mut warnings, new),
         _ => {}
@@ -264,11 +262,12 @@ fn persistent_volume(warnings: &mut Vec<String>, at: &At<'_>) {
 
 /// Bytes come in whole numbers.
 fn fractional_bytes(warnings: &mut Vec<String>, path: &Path, value: &Value) {
-    if let Ok(amount) = Quantity::from_json(value) {
-        if !value.is_null() && amount.milli_value() % 1000 != 0 {
-            let amount = amount.to_string();
-            warnings.push(format!("{path}: fractional byte value {amount:?} is invalid, must be an integer"));
-        }
+    if let Ok(amount) = Quantity::from_json(value)
+        && !value.is_null()
+        && amount.milli_value() % 1000 != 0
+    {
+        let amount = amount.to_string();
+        warnings.push(format!("{path}: fractional byte value {amount:?} is invalid, must be an integer"));
     }
 }
 
@@ -369,10 +368,10 @@ fn resource_quota(warnings: &mut Vec<String>, at: &At<'_>) {
             resource.to_owned()
         };
         let amount = |name: &str| hard.get(name).and_then(|amount| Quantity::from_json(amount).ok());
-        if let (Some(request), Some(limit)) = (amount(&name), amount(&limits)) {
-            if request > limit {
-                warnings.push(format!("ResourceQuota {name} ({request}) should be less than {limits} ({limit})"));
-            }
+        if let (Some(request), Some(limit)) = (amount(&name), amount(&limits))
+            && request > limit
+        {
+            warnings.push(format!("ResourceQuota {name} ({request}) should be less than {limits} ({limit})"));
         }
     }
 }

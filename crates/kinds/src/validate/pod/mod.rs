@@ -1,6 +1,8 @@
 //! Pods and the Pod templates of other kinds.
 
 mod containers;
+mod environment;
+mod mounts;
 mod scheduling;
 mod security;
 mod update;
@@ -62,10 +64,10 @@ fn pod_object(errors: &mut Errors, pod: &At<'_>) {
 
 fn pod_annotations(errors: &mut Errors, at: &At<'_>, spec: &At<'_>) {
     let annotation = |key: &str| at.value.get(key).and_then(Value::as_str);
-    if let Some(value) = annotation(MIRROR) {
-        if spec.text("nodeName").is_empty() {
-            errors.invalid(&at.path.key(MIRROR), value, "must set spec.nodeName if mirror pod annotation is set");
-        }
+    if let Some(value) = annotation(MIRROR)
+        && spec.text("nodeName").is_empty()
+    {
+        errors.invalid(&at.path.key(MIRROR), value, "must set spec.nodeName if mirror pod annotation is set");
     }
     if let Some(cost) = annotation(DELETION_COST) {
         let canonical = cost == "0" || cost.starts_with(|first: char| matches!(first, '-' | '1'..='9'));
@@ -137,10 +139,10 @@ fn pod_spec(errors: &mut Errors, spec: &At<'_>, pod: Option<&At<'_>>) {
     if !spec.text("nodeName").is_empty() {
         subdomain(errors, &spec.at("nodeName"), spec.text("nodeName"));
     }
-    if let Some(seconds) = spec.maybe_int("activeDeadlineSeconds") {
-        if !(1..=i64::from(i32::MAX)).contains(&seconds) {
-            errors.invalid(&spec.at("activeDeadlineSeconds"), seconds, names::range_error(1, i32::MAX.into()));
-        }
+    if let Some(seconds) = spec.maybe_int("activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        errors.invalid(&spec.at("activeDeadlineSeconds"), seconds, names::range_error(1, i32::MAX.into()));
     }
     for field in ["hostname", "subdomain"] {
         if !spec.text(field).is_empty() {
@@ -337,7 +339,7 @@ fn whole_pages(errors: &mut Errors, amount: &At<'_>, name: &str) {
         name.strip_prefix("hugepages-").and_then(|size| size.parse::<conductor_machinery::quantity::Quantity>().ok());
     let size = page.and_then(|page| page.as_i64()).filter(|size| *size > 0);
     let value = quantity(amount.value);
-    if !size.is_some_and(|size| value.value() % size == 0) {
+    if size.is_none_or(|size| value.value() % size != 0) {
         let detail = format!("{value} is not positive integer multiple of {name}");
         errors.invalid(&amount.path, value.to_string(), detail);
     }
@@ -357,11 +359,11 @@ fn pod_resources(errors: &mut Errors, spec: &At<'_>) {
     }
     resource_requirements(errors, &at, true, &[]);
     for (name, sum) in aggregate(spec.value, "requests") {
-        if let Some(own) = at.get("requests").get(&name).map(quantity) {
-            if sum > own {
-                let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
-                errors.invalid(&at.at("requests").key(&name), own.to_string(), detail);
-            }
+        if let Some(own) = at.get("requests").get(&name).map(quantity)
+            && sum > own
+        {
+            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
+            errors.invalid(&at.at("requests").key(&name), own.to_string(), detail);
         }
     }
     for (i, container) in spec.list("containers").iter().enumerate() {

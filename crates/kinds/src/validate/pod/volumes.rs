@@ -4,7 +4,7 @@ use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 use serde_json::Value;
 
-use super::containers::{object_field, resource_field};
+use super::environment::{object_field, resource_field};
 use crate::validate::at::{At, Report};
 use crate::validate::common::{annotations, csi_driver_name, label, labels, local_path, quantity, subdomain};
 use crate::validate::persistent::claim_spec;
