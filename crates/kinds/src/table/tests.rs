@@ -68,3 +68,69 @@ fn objects_begin_with_their_kind() {
 fn the_table_is_small() {
     assert!(types().len() < 3_000);
 }
+
+#[test]
+fn wrong_types_are_told_in_gos_words() {
+    let check = |group: &str, kind: &str, value: Value, expect: &str| {
+        let error = decode(value, schema_of(group, "v1", kind).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), expect);
+    };
+    let into = "json: cannot unmarshal";
+    check(
+        "",
+        "ConfigMap",
+        json!({"data": "x"}),
+        &format!("{into} string into Go struct field ConfigMap.data of type map[string]string"),
+    );
+    check(
+        "",
+        "Service",
+        json!({"spec": {"ports": [{"port": "x"}]}}),
+        &format!("{into} string into Go struct field ServicePort.spec.ports.port of type int32"),
+    );
+    check(
+        "",
+        "Pod",
+        json!({"spec": {"containers": {}}}),
+        &format!("{into} object into Go struct field PodSpec.spec.containers of type []v1.Container"),
+    );
+    check(
+        "",
+        "Pod",
+        json!({"spec": {"volumes": [{"emptyDir": 1}]}}),
+        &format!(
+            "{into} number into Go struct field Volume.spec.volumes.VolumeSource.emptyDir of type v1.EmptyDirVolumeSource"
+        ),
+    );
+    check(
+        "apps",
+        "Deployment",
+        json!({"spec": {"replicas": 5_000_000_000i64}}),
+        &format!("{into} number 5000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"),
+    );
+    check("", "Secret", json!({"data": {"a": "!"}}), "illegal base64 data at input byte 0");
+    // A malformed text is told rather than a wrong type before it.
+    check(
+        "",
+        "Pod",
+        json!({"metadata": {"deletionTimestamp": "now"}, "kind": 1}),
+        "parsing time \"now\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"now\" as \"2006\"",
+    );
+}
+
+#[test]
+fn unknown_fields_are_dropped_and_named() {
+    let pod = json!({"Spec": 1, "spec": {"containers": [{"imge": "x"}], "nodeSelector": {"any": "thing"}}});
+    let (value, unknown) = decoded("", "v1", "Pod", pod);
+    assert_eq!(value["spec"]["containers"], json!([{"name": "", "resources": {}}]));
+    assert_eq!(unknown, ["unknown field \"Spec\"", "unknown field \"spec.containers[0].imge\""]);
+}
+
+#[test]
+fn texts_are_brought_into_their_canonical_form() {
+    let claim = json!({"metadata": {"creationTimestamp": "2026-01-02T03:04:05.9+01:00"},
+        "spec": {"resources": {"requests": {"storage": "1024Mi"}, "limits": {"storage": 3}}}});
+    let (value, _) = decoded("", "v1", "PersistentVolumeClaim", claim);
+    assert_eq!(value["spec"]["resources"], json!({"requests": {"storage": "1Gi"}, "limits": {"storage": "3"}}));
+    assert_eq!(value["metadata"]["creationTimestamp"], "2026-01-02T02:04:05Z");
+}

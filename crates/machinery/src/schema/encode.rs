@@ -5,28 +5,41 @@ use super::{Field, Schema, Shape};
 
 /// Writes a value. Fields stand in the order of their type; what the type does not know follows, sorted.
 pub fn encode(value: &Value, schema: Schema<'_>, out: &mut Vec<u8>) {
-    Writer { out, version: None }.value(value, Some(schema));
+    Writer { out, entries: Vec::new(), version: None }.value(value, Some(schema));
 }
 
 /// Writes a whole object and says where the value of its `metadata.resourceVersion` begins, just after the opening quote,
 /// so that it can be put in without writing the object again. Without a schema the object is a custom resource: its
 /// fields are sorted. An object without resourceVersion is written with an empty one; `None` if it has no metadata.
 pub fn encode_object(value: &Value, schema: Option<Schema<'_>>, out: &mut Vec<u8>) -> Option<usize> {
-    let mut writer = Writer { out, version: None };
+    let mut writer = Writer { out, entries: Vec::new(), version: None };
     match value {
-        Value::Object(map) => writer.root(map, schema),
+        Value::Object(map) => writer.object(map, schema, Part::Object),
         other => writer.value(other, schema),
     }
     writer.version
 }
 
-struct Writer<'a> {
-    out: &'a mut Vec<u8>,
+/// What part of a whole object is written: its metadata gets special care.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Object,
+    Metadata,
+    Other,
+}
+
+/// A field to be written: its place among the others, its name, value and type.
+type Entry<'v, 's> = (u32, &'v str, &'v Value, Option<Schema<'s>>);
+
+struct Writer<'o, 'v, 's> {
+    out: &'o mut Vec<u8>,
+    /// The fields of all objects that are being written, innermost last: one allocation for all.
+    entries: Vec<Entry<'v, 's>>,
     version: Option<usize>,
 }
 
-impl Writer<'_> {
-    fn value(&mut self, value: &Value, schema: Option<Schema<'_>>) {
+impl<'v, 's> Writer<'_, 'v, 's> {
+    fn value(&mut self, value: &'v Value, schema: Option<Schema<'s>>) {
         match value {
             Value::Null => self.out.extend_from_slice(b"null"),
             Value::Bool(true) => self.out.extend_from_slice(b"true"),
@@ -44,60 +57,84 @@ impl Writer<'_> {
                 }
                 self.out.push(b']');
             }
-            Value::Object(map) => {
-                self.out.push(b'{');
-                let mut first = true;
-                for (name, value, of) in in_order(map, schema) {
-                    self.name(name, &mut first);
-                    self.value(value, of);
-                }
-                self.out.push(b'}');
-            }
+            Value::Object(map) => self.object(map, schema, Part::Other),
         }
     }
 
-    /// The object itself, whose metadata gets special care.
-    fn root(&mut self, map: &Map<String, Value>, schema: Option<Schema<'_>>) {
+    fn object(&mut self, map: &'v Map<String, Value>, schema: Option<Schema<'s>>, part: Part) {
         self.out.push(b'{');
         let mut first = true;
-        for (name, value, of) in in_order(map, schema) {
-            self.name(name, &mut first);
-            match value {
-                Value::Object(metadata) if name == "metadata" => self.metadata(metadata, of),
-                other => self.value(other, of),
-            }
-        }
-        self.out.push(b'}');
-    }
-
-    fn metadata(&mut self, map: &Map<String, Value>, schema: Option<Schema<'_>>) {
-        self.out.push(b'{');
-        let mut first = true;
-        let order = |name: &str| match schema {
-            Some(schema) => schema.field(name).map_or(u32::MAX, |field| field.order.into()),
-            None => 0,
+        let fields: &[Field] = match schema.map(Schema::shape) {
+            Some(Shape::Object(fields)) => fields,
+            _ => &[],
         };
-        let (own, own_name) = (order("resourceVersion"), "resourceVersion");
-        for (name, value, of) in in_order(map, schema) {
-            if name == own_name {
-                continue;
+        if part == Part::Other && fields.is_empty() {
+            // A map, or an object nothing is known of: it is sorted already.
+            let of = match schema.map(|schema| (schema, schema.shape())) {
+                Some((schema, Shape::Map(values))) => Some(schema.at(*values)),
+                _ => None,
+            };
+            for (name, value) in map {
+                self.name(name, &mut first);
+                self.value(value, of);
             }
-            if self.version.is_none() && (own, own_name) < (order(name), name) {
-                self.resource_version(map, &mut first);
-            }
+            self.out.push(b'}');
+            return;
+        }
+        let start = self.entries.len();
+        self.sort(map, fields, schema, part);
+        for at in start..self.entries.len() {
+            let (_, name, value, of) = self.entries[at];
             self.name(name, &mut first);
-            self.value(value, of);
+            match (part, name, value) {
+                (Part::Object, "metadata", Value::Object(metadata)) => self.object(metadata, of, Part::Metadata),
+                (Part::Metadata, "resourceVersion", value) => {
+                    self.version = Some(self.out.len() + 1);
+                    write_string(value.as_str().unwrap_or(""), self.out);
+                }
+                _ => self.value(value, of),
+            }
         }
-        if self.version.is_none() {
-            self.resource_version(map, &mut first);
-        }
+        self.entries.truncate(start);
         self.out.push(b'}');
     }
 
-    fn resource_version(&mut self, map: &Map<String, Value>, first: &mut bool) {
-        self.name("resourceVersion", first);
-        self.version = Some(self.out.len() + 1);
-        write_string(map.get("resourceVersion").and_then(Value::as_str).unwrap_or(""), self.out);
+    /// Adds the fields of an object in the order they are written.
+    fn sort(&mut self, map: &'v Map<String, Value>, fields: &'s [Field], schema: Option<Schema<'s>>, part: Part) {
+        const VERSION: &str = "resourceVersion";
+        let start = self.entries.len();
+        // Both are sorted by name: the search goes on where it ended.
+        let mut rest = fields;
+        let mut place = |name: &str| match rest.binary_search_by(|field| (*field.name).cmp(name)) {
+            Ok(at) => {
+                let field = &rest[at];
+                rest = &rest[at + 1..];
+                (u32::from(field.order), schema.map(|schema| schema.at(field.schema)))
+            }
+            Err(at) => {
+                rest = &rest[at..];
+                (u32::MAX, None)
+            }
+        };
+        let mut missing = part == Part::Metadata;
+        for (name, value) in map {
+            if missing && name.as_str() >= VERSION {
+                if name != VERSION {
+                    let (order, of) = place(VERSION);
+                    self.entries.push((order, VERSION, &Value::Null, of));
+                }
+                missing = false;
+            }
+            let (order, of) = place(name);
+            self.entries.push((order, name, value, of));
+        }
+        if missing {
+            let (order, of) = place(VERSION);
+            self.entries.push((order, VERSION, &Value::Null, of));
+        }
+        if !fields.is_empty() {
+            self.entries[start..].sort_by_key(|entry| entry.0);
+        }
     }
 
     fn name(&mut self, name: &str, first: &mut bool) {
@@ -109,30 +146,22 @@ impl Writer<'_> {
     }
 }
 
-/// The entries of an object in the order they are written, each with its type.
-fn in_order<'v, 's>(
-    map: &'v Map<String, Value>,
-    schema: Option<Schema<'s>>,
-) -> impl Iterator<Item = (&'v str, &'v Value, Option<Schema<'s>>)> {
-    let fields: &[Field] = match schema.map(Schema::shape) {
-        Some(Shape::Object(fields)) => fields,
-        _ => &[],
-    };
-    let mut entries: Vec<(u32, &str, &Value, Option<Schema<'s>>)> = Vec::with_capacity(map.len());
-    for (name, value) in map {
-        let found = fields.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|at| &fields[at]);
-        match (found, schema) {
-            (Some(field), Some(schema)) => {
-                entries.push((field.order.into(), name, value, Some(schema.at(field.schema))));
-            }
-            _ => entries.push((u32::MAX, name, value, schema.and_then(|schema| schema.child(name)))),
-        }
+/// Which bytes cannot be written as they are: 1 always, 2 if the line separators U+2028 or U+2029 begin here.
+const SPECIAL: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = 1;
+        byte += 1;
     }
-    if !fields.is_empty() {
-        entries.sort_by_key(|entry| entry.0);
-    }
-    entries.into_iter().map(|(_, name, value, of)| (name, value, of))
-}
+    table[b'"' as usize] = 1;
+    table[b'\\' as usize] = 1;
+    table[b'<' as usize] = 1;
+    table[b'>' as usize] = 1;
+    table[b'&' as usize] = 1;
+    table[0xe2] = 2;
+    table
+};
 
 /// Writes a string as Go's encoder does, which also escapes `<`, `>`, `&` and the two line separators of JavaScript.
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
@@ -141,12 +170,10 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     let mut plain = 0;
     for (at, &byte) in bytes.iter().enumerate() {
-        let separator = byte == 0xe2 && matches!(bytes.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9]));
-        if byte >= 0x20 && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&') && !separator {
-            continue;
-        }
-        if at < plain {
-            continue;
+        match SPECIAL[usize::from(byte)] {
+            0 => continue,
+            2 if !matches!(bytes.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9])) => continue,
+            _ => {}
         }
         out.extend_from_slice(&bytes[plain..at]);
         plain = at + 1;
