@@ -23,6 +23,12 @@ pub(super) fn drop_disabled(spec: &mut Value) {
             remove(container, "lifecycle", "stopSignal");
         }
     }
+    for volume in list_mut(spec, "volumes") {
+        for source in list_mut(volume, "projected.sources") {
+            remove(source, "", "clusterTrustBundle");
+            remove(source, "", "podCertificate");
+        }
+    }
     remove(spec, "", "schedulingGroup");
 }
 

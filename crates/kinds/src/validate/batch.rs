@@ -92,6 +92,9 @@ fn job_spec(errors: &mut Errors, spec: &At<'_>) {
         if !spec.has("completions") {
             errors.required(&spec.at("completions"), "when completion mode is Indexed");
         }
+        if spec.has("successPolicy") {
+            success_policy(errors, spec);
+        }
         if spec.int("parallelism") > 100_000 {
             let detail = "must be less than or equal to 100000 when completion mode is Indexed";
             errors.invalid(&spec.at("parallelism"), spec.int("parallelism"), detail);
@@ -153,6 +156,7 @@ fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
         let codes = rule.field("onExitCodes");
         if codes.exists() {
             errors.required_one_of(&codes, "operator", &["In", "NotIn"]);
+            exit_codes(errors, spec, &codes);
             if codes.list("values").is_empty() {
                 errors.invalid(&codes.at("values"), codes.list("values").to_vec(), "at least one value is required");
             }
@@ -164,6 +168,55 @@ fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
             _ => continue,
         };
         errors.push(Error::new(conductor_machinery::field::Kind::Invalid, &rule.path, None, detail));
+    }
+}
+
+fn exit_codes(errors: &mut Errors, spec: &At<'_>, codes: &At<'_>) {
+    let name = codes.text("containerName");
+    let known = ["template.spec.containers", "template.spec.initContainers"]
+        .iter()
+        .any(|list| spec.list(list).iter().any(|container| crate::value::text(container, "name") == name));
+    if codes.has("containerName") && !known {
+        let detail = "must be one of the container or initContainer names in the pod template";
+        errors.invalid(&codes.at("containerName"), name, detail);
+    }
+    let mut seen = Vec::new();
+    for value in codes.items("values") {
+        let code = value.value.as_i64().unwrap_or(0);
+        if codes.text("operator") == "In" && code == 0 {
+            errors.invalid(&value.path, code, "must not be 0 for the In operator");
+        }
+        if seen.contains(&code) {
+            errors.duplicate(&value.path, code);
+        }
+        seen.push(code);
+    }
+    if !seen.is_sorted() {
+        errors.invalid(&codes.at("values"), codes.get("values").clone(), "must be ordered");
+    }
+}
+
+fn success_policy(errors: &mut Errors, spec: &At<'_>) {
+    let policy = spec.field("successPolicy");
+    let count = policy.list("rules").len();
+    if count == 0 {
+        let detail = "at least one rules must be specified when the successPolicy is specified";
+        errors.required(&policy.at("rules"), detail);
+    }
+    if count > 20 {
+        errors.push(Error::too_many(&policy.at("rules"), Some(count), 20));
+    }
+    for rule in policy.items("rules") {
+        if !rule.has("succeededCount") && !rule.has("succeededIndexes") {
+            let detail = "at least one of succeededCount or succeededIndexes must be specified";
+            errors.required(&rule.path, detail);
+        }
+        errors.not_negative(&rule, "succeededCount");
+        let completions = spec.int("completions");
+        if rule.int("succeededCount") > completions {
+            let detail = format!("must be less than or equal to {completions} (the number of specified completions)");
+            errors.invalid(&rule.at("succeededCount"), rule.int("succeededCount"), detail);
+        }
     }
 }
 

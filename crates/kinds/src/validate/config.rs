@@ -134,7 +134,7 @@ fn docker_config(errors: &mut Errors, data: &At<'_>, key: &str) {
 }
 
 /// Standard base64 with padding, as JSON carries bytes.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0u32, 0);
     for symbol in text.trim_end_matches('=').bytes() {

@@ -3,6 +3,7 @@
 //!
 //! Objects have been decoded and defaulted: known fields only, of the right JSON type.
 
+mod admission;
 mod apps;
 pub(crate) mod at;
 mod batch;
@@ -102,15 +103,15 @@ fn always(e: &mut Errors, group: &str, kind: &str, o: &At<'_>) {
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => others::flow_schema(e, o),
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => others::priority_level(e, o),
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
-            others::webhooks(e, o);
+            admission::webhooks(e, o);
         }
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => others::admission_policy(e, o, false),
-        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => others::admission_policy(e, o, true),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => admission::admission_policy(e, o, false),
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => admission::admission_policy(e, o, true),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
-            others::admission_policy_binding(e, o, false);
+            admission::admission_policy_binding(e, o, false);
         }
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
-            others::admission_policy_binding(e, o, true);
+            admission::admission_policy_binding(e, o, true);
         }
         _ => {}
     }

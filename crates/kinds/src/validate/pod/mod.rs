@@ -22,6 +22,7 @@ use crate::compute::aggregate;
 pub(super) use update::{ephemeral_containers_update, pod_status_update, pod_update, resize_update};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// All lists of containers a Pod has.
@@ -68,6 +69,17 @@ fn pod_annotations(errors: &mut Errors, at: &At<'_>, spec: &At<'_>) {
         && spec.text("nodeName").is_empty()
     {
         errors.invalid(&at.path.key(MIRROR), value, "must set spec.nodeName if mirror pod annotation is set");
+    }
+    for (key, profile) in at.value.as_object().into_iter().flatten() {
+        let Some(name) = key.strip_prefix(APP_ARMOR) else { continue };
+        let profile = profile.as_str().unwrap_or("");
+        let known = CONTAINERS.iter().any(|list| spec.items(list).any(|container| container.text("name") == name));
+        if !known {
+            errors.invalid(&at.path.key(key), name, "container not found");
+        }
+        if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with("localhost/") {
+            errors.invalid(&at.path.key(key), profile, format!("invalid AppArmor profile name: {profile:?}"));
+        }
     }
     if let Some(cost) = annotation(DELETION_COST) {
         let canonical = cost == "0" || cost.starts_with(|first: char| matches!(first, '-' | '1'..='9'));
@@ -169,12 +181,30 @@ fn pod_spec(errors: &mut Errors, spec: &At<'_>, pod: Option<&At<'_>>) {
         container_resource_name(errors, &path, name);
         resource_amount(errors, &path, name, amount.value);
     }
+    file_key_volumes(errors, spec);
     let os = spec.field("os");
     if os.exists() {
         match os.text("name") {
             "" => errors.required(&os.at("name"), ""),
             name @ ("linux" | "windows") => security::operating_system(errors, spec, name),
             other => errors.not_supported(&os.path, other, &["linux", "windows"]),
+        }
+    }
+}
+
+/// Files that variables are read from are in volumes that containers share.
+fn file_key_volumes(errors: &mut Errors, spec: &At<'_>) {
+    for container in CONTAINERS.iter().flat_map(|list| spec.items(list)) {
+        for variable in container.items("env").filter(|variable| variable.has("valueFrom.fileKeyRef")) {
+            let path = variable.at("valueFrom.fileKeyRef.volumeName");
+            let name = variable.text("valueFrom.fileKeyRef.volumeName");
+            match spec.items("volumes").find(|volume| volume.text("name") == name) {
+                None => errors.push(Error::not_found(&path, name)),
+                Some(volume) if !volume.has("emptyDir") => {
+                    errors.invalid(&path, name, "referenced volume must be of type emptyDir");
+                }
+                Some(_) => {}
+            }
         }
     }
 }
