@@ -20,7 +20,7 @@ pub mod limits {
 
 /// Work units per unit of cost: what Kubernetes' cost model does not see (comparing deep values
 /// costs it as little as comparing numbers) is bounded by this.
-const WORK_PER_COST: u64 = 32;
+const WORK_PER_COST: u64 = 4;
 /// Bytes that one evaluation may allocate in all.
 const MEMORY: u64 = 64 * 1024 * 1024;
 

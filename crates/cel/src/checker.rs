@@ -126,7 +126,7 @@ impl Checker<'_> {
                     if *optional {
                         t = self.unwrap_optional(*element, &t);
                     }
-                    joined = Some(self.join(*element, joined, t));
+                    joined = Some(self.join(joined, t));
                 }
                 Type::list(joined.unwrap_or_else(|| self.bindings.fresh()))
             }
@@ -134,15 +134,12 @@ impl Checker<'_> {
                 let (mut keys, mut values) = (None, None);
                 for entry in entries {
                     let key = self.check(entry.key);
-                    if !matches!(key, Type::Dyn | Type::Var(_) | Type::Bool | Type::Int | Type::Uint | Type::String) {
-                        self.problem(entry.key, format!("unsupported map key type: {key}"));
-                    }
-                    keys = Some(self.join(entry.key, keys, key));
+                    keys = Some(self.join(keys, key));
                     let mut value = self.check(entry.value);
                     if entry.optional {
                         value = self.unwrap_optional(entry.value, &value);
                     }
-                    values = Some(self.join(entry.value, values, value));
+                    values = Some(self.join(values, value));
                 }
                 let keys = keys.unwrap_or_else(|| self.bindings.fresh());
                 Type::map(keys, values.unwrap_or_else(|| self.bindings.fresh()))
@@ -193,15 +190,11 @@ impl Checker<'_> {
         }
     }
 
-    /// The type of list elements or map entries: one for all, or `dyn` where that is allowed.
-    fn join(&mut self, id: Id, previous: Option<Type>, next: Type) -> Type {
+    /// The type of list elements or map entries: one for all, or `dyn`.
+    fn join(&mut self, previous: Option<Type>, next: Type) -> Type {
         let Some(previous) = previous else { return next };
         if self.bindings.assignable(&previous, &next) {
             return self.bindings.most_general(&previous, &next);
-        }
-        if self.env.homogeneous_literals {
-            let (previous, next) = (self.bindings.resolve(&previous, true), self.bindings.resolve(&next, true));
-            self.problem(id, format!("expected type '{previous}' but found '{next}'"));
         }
         Type::Dyn
     }

@@ -12,6 +12,7 @@ use crate::plan::plan;
 use crate::program::Program;
 use crate::source::CompileErrors;
 use crate::types::Type;
+use crate::validate::validate;
 
 /// What kube-apiserver 1.36 declares everywhere.
 const KUBERNETES: [Library; 17] = [
@@ -56,6 +57,8 @@ pub struct Env {
     pub(crate) container: String,
     pub(crate) homogeneous_literals: bool,
     pub(crate) validate_literals: bool,
+    /// Whether a key may not occur twice in a map literal; in Kubernetes the last one counts.
+    pub(crate) unique_keys: bool,
     pub(crate) syntax: Syntax,
 }
 
@@ -69,6 +72,7 @@ impl Env {
             container: String::new(),
             homogeneous_literals: true,
             validate_literals: true,
+            unique_keys: false,
             syntax: Syntax { optional: true, two_variables: true, sort_by: true, ..Syntax::default() },
         }
     }
@@ -103,6 +107,7 @@ impl Env {
         let mut env = Self::templates();
         env.homogeneous_literals = false;
         env.validate_literals = false;
+        env.unique_keys = true;
         env.syntax.quoted_fields = true;
         env
     }
@@ -141,6 +146,7 @@ impl Env {
         let errors = |problems| CompileErrors::new(source, problems);
         let ast = parse(source, self.syntax).map_err(|p| errors(vec![p]))?;
         let checked = check(ast, self).map_err(errors)?;
+        validate(&checked, self).map_err(errors)?;
         let node = plan(&checked, self).map_err(errors)?;
         Ok(Program::new(node, checked, self))
     }

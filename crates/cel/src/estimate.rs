@@ -1,6 +1,6 @@
 //! Cost estimates: what evaluation can cost at most, from the bounds of schemas.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::ast::{Expr, Fold, FoldKind, Id, Literal};
 use crate::checker::{Checked, OverloadRef, Reference};
@@ -64,6 +64,9 @@ pub(crate) struct Entries {
     pub value: Size,
 }
 
+/// The keys of maps, as Kubernetes sees them: of no size.
+static KEYS: LazyLock<DeclType> = LazyLock::new(|| DeclType::plain(Type::String).with_max_elements(0));
+
 /// Where in the schema a value comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path<'d> {
@@ -105,9 +108,14 @@ pub(crate) struct Estimator<'d> {
 }
 
 /// Estimates a checked expression.
-pub(crate) fn estimate(checked: &Checked, decls: &[Option<Arc<DeclType>>], fidelity: Fidelity) -> CostEstimate {
-    // Kubernetes knows one schema, that of `self`, and takes every variable for it.
-    let root = decls.iter().flatten().next().map(|d| &**d);
+///
+/// `root` is the one schema that Kubernetes knows, that of `self`; it takes every variable for it.
+pub(crate) fn estimate(
+    checked: &Checked,
+    decls: &[Option<Arc<DeclType>>],
+    root: Option<&DeclType>,
+    fidelity: Fidelity,
+) -> CostEstimate {
     let mut estimator = Estimator { checked, decls, root, fidelity, locals: Vec::new() };
     estimator.expr(checked.ast.root).cost
 }
@@ -126,6 +134,7 @@ impl<'d> Estimator<'d> {
                 (Step::Items, Kind::List(element, _)) => Some(&**element),
                 (Step::Values | Step::Items, Kind::Map(value)) => Some(&**value),
                 (Step::Values, Kind::List(element, _)) => Some(&**element),
+                (Step::Keys, Kind::Map(_)) if !self.sound() => Some(&*KEYS),
                 (Step::Field(name), _) => decl.field(name).map(|f| &*f.decl),
                 _ => None,
             })),
@@ -160,7 +169,12 @@ impl<'d> Estimator<'d> {
                 let decl = if self.sound() { decl } else { self.root };
                 return self.known(id, CostEstimate::fixed(1), None, Path::At(decl));
             }
-            Reference::Type(_) => return self.known(id, CostEstimate::fixed(1), None, Path::None),
+            Reference::Type(_) => {
+                // Kubernetes takes the name of a type for a variable.
+                let path = if self.sound() { Path::None } else { Path::At(self.root) };
+                let size = self.sound().then_some(Size::fixed(1));
+                return self.known(id, CostEstimate::fixed(1), size, path);
+            }
             _ => {}
         }
         match checked.ast.expr(id) {
@@ -173,7 +187,13 @@ impl<'d> Estimator<'d> {
                 let cost = self.expr(*operand).cost;
                 self.known(id, cost, None, Path::None)
             }
-            Expr::Index { operand, index, .. } => self.call(id, None, &[*operand, *index]),
+            Expr::Index { operand, index, .. } => {
+                let mut found = self.call(id, None, &[*operand, *index]);
+                if self.sound() && is_computed(checked.ast.expr(*operand)) {
+                    found.cost = found.cost.add(CostEstimate { min: 0, max: 1 });
+                }
+                found
+            }
             Expr::Call { target, args, .. } => {
                 let detached = matches!(checked.reference(id), Reference::Call { detached: true, .. });
                 self.call(id, target.filter(|_| !detached), args)
@@ -235,7 +255,10 @@ impl<'d> Estimator<'d> {
     }
 
     fn select(&mut self, id: Id, operand: Id, field: &str, optional: bool) -> Estimate<'d> {
-        let from = self.expr(operand);
+        let mut from = self.expr(operand);
+        if self.sound() && is_computed(self.checked.ast.expr(operand)) {
+            from.cost = from.cost.add(CostEstimate { min: 0, max: 1 });
+        }
         if optional {
             // A call in cel-go: what comes out of it has no place in the schema.
             return self.known(id, from.cost.add(CostEstimate::fixed(1)), None, Path::None);
@@ -301,8 +324,7 @@ impl<'d> Estimator<'d> {
         let items = self.step(range.path, if is_list { Step::Items } else { Step::Values });
         let value_size = range.entries.map(|e| e.value);
         let key_size = range.entries.map(|e| e.key);
-        // The place of keys and indexes is not in our schemas: keys are strings of any length.
-        let keys = Path::At(None);
+        let keys = self.step(range.path, if is_list { Step::Indexes } else { Step::Keys });
         let key = |name: &Arc<str>| Local { name: name.clone(), path: keys, size: key_size, entries: None };
         let value = |name: &Arc<str>| Local { name: name.clone(), path: items, size: value_size, entries: None };
         match &fold.var2 {
@@ -362,6 +384,8 @@ impl<'d> Estimator<'d> {
                 let textual = matches!(self.checked.ty(fold.body), Type::String | Type::Bytes | Type::Dyn);
                 let factor = if textual { 2.1 } else { 2.0 };
                 cost = cost.add(count.multiply(count).scale(factor)).add(fixed(LIST + 2 + 1 + LIST));
+                // Kubernetes takes the square for the size of the result as well.
+                size = Some(if self.sound() { count } else { count.multiply(count) });
             }
             FoldKind::Filter => {
                 let item = self.iteration(fold, &range);
@@ -383,6 +407,12 @@ impl<'d> Estimator<'d> {
     }
 }
 
+/// Whether fields are read from something that was computed rather than found in a variable.
+/// Kubernetes charges one for that, which its estimate does not know.
+pub(crate) fn is_computed(operand: &Expr) -> bool {
+    !matches!(operand, Expr::Ident(_) | Expr::Select { .. } | Expr::Index { .. } | Expr::Conditional(..))
+}
+
 fn element_type(t: &Type) -> Type {
     match t {
         Type::List(e) => (**e).clone(),
@@ -396,6 +426,8 @@ pub(crate) enum Step<'n> {
     Field(&'n str),
     Items,
     Values,
+    Keys,
+    Indexes,
 }
 
 fn index_step(overload: &OverloadRef) -> Option<Step<'static>> {

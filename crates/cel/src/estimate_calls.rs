@@ -53,13 +53,17 @@ pub(crate) fn call_estimate<'d>(
         }
         Cost::Quote => {
             let s = size(0);
-            let result = Size { min: s.min.saturating_add(2), max: s.max.saturating_mul(2).saturating_add(2) };
+            // Kubernetes lets an unknown size overflow.
+            let max =
+                if sound { s.max.saturating_mul(2).saturating_add(2) } else { s.max.wrapping_mul(2).wrapping_add(2) };
+            let result = Size { min: s.min.saturating_add(2), max };
             (s.scale(STRING), Some(result))
         }
         Cost::FormatString => (size(0).scale(STRING), None),
         Cost::StringToBytes => {
             let s = size(0);
-            (s.scale(STRING), Some(Size { min: s.min, max: s.max.saturating_mul(4) }))
+            let max = if sound { s.max.saturating_mul(4) } else { s.max.wrapping_mul(4) };
+            (s.scale(STRING), Some(Size { min: s.min, max }))
         }
         Cost::BytesToString => {
             let s = size(0);

@@ -38,14 +38,14 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
                 self.ctx.budget.charge(1)?;
                 self.locals.get(*n as usize).cloned().ok_or(EvalError::failed("no such variable"))
             }
-            Node::Select { operand, field, optional } => self.select(operand, field, *optional),
+            Node::Select { operand, field, optional, base_cost } => self.select(operand, field, *optional, *base_cost),
             Node::Has { operand, field } => self.has(operand, field),
-            Node::Index { operands, optional } => self.index(operands, *optional),
+            Node::Index { operands, optional, base_cost } => self.index(operands, *optional, *base_cost),
             Node::And(terms) => self.logic(terms, false),
             Node::Or(terms) => self.logic(terms, true),
             Node::Conditional(parts) => self.conditional(parts),
             Node::List(items) => self.list(items),
-            Node::Map(entries) => self.map(entries),
+            Node::Map { entries, unique } => self.map(entries, *unique),
             Node::Add(operands) => self.add(operands),
             Node::InConstants { needle, constants } => self.in_constants(needle, constants),
             Node::OptionalOr { operands, unwrap } => self.optional_or(operands, *unwrap),
@@ -75,11 +75,13 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         }
     }
 
-    fn select(&mut self, operand: &'a Node, field: &'a Arc<str>, optional: bool) -> Outcome<'a> {
+    fn select(&mut self, operand: &'a Node, field: &'a Arc<str>, optional: bool, base_cost: u64) -> Outcome<'a> {
         let value = self.eval(operand)?;
-        self.ctx.budget.charge(1)?;
         let found = self.field(&value, field)?;
-        if optional || matches!(value, Value::Optional(_)) {
+        let wrap = optional || matches!(value, Value::Optional(_));
+        // Optional steps that lead nowhere cost nothing.
+        self.ctx.budget.charge(base_cost + u64::from(!wrap || found.is_some()))?;
+        if wrap {
             return Ok(Value::Optional(found.map(Arc::new)));
         }
         found.ok_or_else(|| EvalError::no_such_key(field))
@@ -95,16 +97,17 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         }
     }
 
-    fn index(&mut self, operands: &'a [Node; 2], optional: bool) -> Outcome<'a> {
+    fn index(&mut self, operands: &'a [Node; 2], optional: bool, base_cost: u64) -> Outcome<'a> {
         let value = self.eval(&operands[0])?;
         let key = self.eval(&operands[1])?;
-        self.ctx.budget.charge(1)?;
+        self.ctx.budget.charge(base_cost)?;
         let (inner, wrap) = match &value {
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => (&**inner, true),
             other => (other, optional),
         };
         let found = lookup(&mut self.ctx, inner, &key)?;
+        self.ctx.budget.charge(u64::from(!wrap || found.is_some()))?;
         if wrap {
             return Ok(Value::Optional(found.map(Arc::new)));
         }
@@ -152,7 +155,7 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         Ok(Value::list(out))
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+    fn map(&mut self, entries: &'a [(Node, Node, bool)], unique: bool) -> Outcome<'a> {
         self.ctx.budget.alloc(entries.len() as u64 * 2 * size_of::<Value<'_>>() as u64)?;
         let mut out = BTreeMap::new();
         for (key, value, optional) in entries {
@@ -164,7 +167,7 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
                 (Value::Optional(None), true) => continue,
                 (_, true) => return Err(EvalError::overload("optional map entry")),
             };
-            if out.insert(key, value).is_some() {
+            if out.insert(key, value).is_some() && unique {
                 return Err(EvalError::failed("Failed with repeated key"));
             }
         }
@@ -186,9 +189,7 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
     }
 
     fn optional_or(&mut self, operands: &'a [Node; 2], unwrap: bool) -> Outcome<'a> {
-        let value = self.eval(&operands[0])?;
-        self.ctx.budget.charge(1)?;
-        match value {
+        match self.eval(&operands[0])? {
             Value::Optional(Some(inner)) if unwrap => Ok((*inner).clone()),
             value @ Value::Optional(Some(_)) => Ok(value),
             Value::Optional(None) => match self.eval(&operands[1])? {
@@ -226,10 +227,16 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         self.ctx.constant = call.regex.as_ref();
         let result = (candidate.group.code)(&mut self.ctx, args);
         self.ctx.constant = None;
-        let result = result?;
-        let cost = cost::actual(candidate.group.cost, args, &result, self.ctx.budget)?;
+        if let Err(e) = &result
+            && e.is_fatal()
+        {
+            return result;
+        }
+        // A call that fails has cost as much as one that does not.
+        let yields = result.as_ref().unwrap_or(&Value::Null);
+        let cost = cost::actual(candidate.group.cost, args, yields, self.ctx.budget)?;
         self.ctx.budget.charge(cost)?;
-        Ok(result)
+        result
     }
 }
 

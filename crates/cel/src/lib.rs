@@ -45,6 +45,7 @@ mod source;
 mod structural;
 mod time;
 mod types;
+mod validate;
 mod value;
 
 pub use budget::{Budget, limits};

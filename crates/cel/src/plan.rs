@@ -25,6 +25,7 @@ pub(crate) enum Node {
         operand: Box<Node>,
         field: Arc<str>,
         optional: bool,
+        base_cost: u64,
     },
     Has {
         operand: Box<Node>,
@@ -33,12 +34,17 @@ pub(crate) enum Node {
     Index {
         operands: Box<[Node; 2]>,
         optional: bool,
+        base_cost: u64,
     },
     And(Box<[Node]>),
     Or(Box<[Node]>),
     Conditional(Box<[Node; 3]>),
     List(Box<[(Node, bool)]>),
-    Map(Box<[(Node, Node, bool)]>),
+    /// Entries (key, value, optional); a repeated key is an error if `unique`, else the last counts.
+    Map {
+        entries: Box<[(Node, Node, bool)]>,
+        unique: bool,
+    },
     Add(Box<[Node; 2]>),
     /// `x in [constants]`
     InConstants {
@@ -84,7 +90,8 @@ pub(crate) struct FoldNode {
 
 /// Plans a checked expression.
 pub(crate) fn plan(checked: &Checked, env: &Env) -> Result<Node, Vec<Problem>> {
-    let mut planner = Planner { checked, validate: env.validate_literals, problems: Vec::new() };
+    let mut planner =
+        Planner { checked, validate: env.validate_literals, unique_keys: env.unique_keys, problems: Vec::new() };
     let node = planner.node(checked.ast.root);
     if planner.problems.is_empty() { Ok(node) } else { Err(planner.problems) }
 }
@@ -92,6 +99,7 @@ pub(crate) fn plan(checked: &Checked, env: &Env) -> Result<Node, Vec<Problem>> {
 struct Planner<'c> {
     checked: &'c Checked,
     validate: bool,
+    unique_keys: bool,
     problems: Vec<Problem>,
 }
 
@@ -107,11 +115,14 @@ impl Planner<'_> {
         match checked.ast.expr(id) {
             Expr::Literal(literal) => Node::Const(literal_value(literal)),
             Expr::Select { operand, field, optional } => {
-                Node::Select { operand: self.boxed(*operand), field: field.clone(), optional: *optional }
+                let base_cost = self.base_cost(*operand);
+                Node::Select { operand: self.boxed(*operand), field: field.clone(), optional: *optional, base_cost }
             }
             Expr::Has { operand, field } => Node::Has { operand: self.boxed(*operand), field: field.clone() },
             Expr::Index { operand, index, optional } => {
-                Node::Index { operands: Box::new([self.node(*operand), self.node(*index)]), optional: *optional }
+                let base_cost = self.base_cost(*operand);
+                let operands = Box::new([self.node(*operand), self.node(*index)]);
+                Node::Index { operands, optional: *optional, base_cost }
             }
             Expr::Call { target, args, .. } => self.call(id, *target, args),
             Expr::And(terms) => Node::And(self.nodes(terms)),
@@ -121,12 +132,19 @@ impl Planner<'_> {
             Expr::Map(entries) => {
                 let nodes: Vec<_> =
                     entries.iter().map(|e| (self.node(e.key), self.node(e.value), e.optional)).collect();
-                constant_map(&nodes).unwrap_or(Node::Map(nodes.into()))
+                constant_map(&nodes, self.unique_keys)
+                    .unwrap_or(Node::Map { entries: nodes.into(), unique: self.unique_keys })
             }
             Expr::Fold(fold) => self.fold(fold),
             // The checker has refused these.
             Expr::Ident(_) | Expr::Struct { .. } => Node::Const(Value::Null),
         }
+    }
+
+    /// What reading from an operand costs on top: values that do not start at a variable cost one
+    /// to be turned into something that has fields.
+    fn base_cost(&self, operand: Id) -> u64 {
+        u64::from(crate::estimate::is_computed(self.checked.ast.expr(operand)))
     }
 
     fn boxed(&mut self, id: Id) -> Box<Node> {
@@ -200,8 +218,9 @@ impl Planner<'_> {
         match regex::compile(pattern) {
             Ok(regex) => Some(regex),
             Err(why) => {
-                if function == "matches" && self.validate {
-                    self.problems.push((position, format!("invalid matches argument: {why}")));
+                if self.validate {
+                    let message = if function == "matches" { "invalid matches argument".to_owned() } else { why };
+                    self.problems.push((position, message));
                 }
                 None
             }
@@ -223,9 +242,13 @@ impl Planner<'_> {
         let mut context = Context { budget: &mut budget, regexes: regex::Cache::default(), constant: None };
         match (group.code)(&mut context, std::slice::from_ref(value)) {
             Ok(value) => Node::Const(value),
-            Err(_) => {
-                if self.validate && matches!(&*call.function, "duration" | "timestamp") {
-                    self.problems.push((position, format!("invalid {} argument", call.function)));
+            Err(why) => {
+                if self.validate {
+                    let message = match &*call.function {
+                        "duration" | "timestamp" => format!("invalid {} argument", call.function),
+                        _ => why.to_string(),
+                    };
+                    self.problems.push((position, message));
                 }
                 Node::Call(Box::new(call))
             }
@@ -243,12 +266,12 @@ impl Planner<'_> {
     }
 }
 
-fn constant_map(nodes: &[(Node, Node, bool)]) -> Option<Node> {
+fn constant_map(nodes: &[(Node, Node, bool)], unique: bool) -> Option<Node> {
     let mut entries = BTreeMap::new();
     for (key, value, optional) in nodes {
         let (Node::Const(key), Node::Const(value), false) = (key, value, optional) else { return None };
         // A repeated key is an error, which belongs to evaluation.
-        if entries.insert(key.as_key()?, value.clone()).is_some() {
+        if entries.insert(key.as_key()?, value.clone()).is_some() && unique {
             return None;
         }
     }

@@ -44,12 +44,16 @@ pub struct Program {
     checked: Checked,
     /// Declared types of the variables used, in the order of `checked.globals`.
     decls: Vec<Option<Arc<DeclType>>>,
+    /// The schema of `self`, or else of the first variable that has one.
+    root: Option<Arc<DeclType>>,
 }
 
 impl Program {
     pub(crate) fn new(node: Node, checked: Checked, env: &Env) -> Self {
         let decls = checked.globals.iter().map(|g| env.variables.get(&**g).and_then(|v| v.decl.clone())).collect();
-        Self { node, checked, decls }
+        let own = env.variables.get("self").and_then(|v| v.decl.clone());
+        let root = own.or_else(|| env.variables.values().find_map(|v| v.decl.clone()));
+        Self { node, checked, decls, root }
     }
 
     /// The type of the result.
@@ -65,7 +69,7 @@ impl Program {
     /// What evaluation can cost, given the bounds of the declared schemas. Kubernetes refuses
     /// rules by the maximum under [`Fidelity::Kubernetes`].
     pub fn estimate(&self, fidelity: Fidelity) -> CostEstimate {
-        estimate(&self.checked, &self.decls, fidelity)
+        estimate(&self.checked, &self.decls, self.root.as_deref(), fidelity)
     }
 
     /// Evaluates the expression.

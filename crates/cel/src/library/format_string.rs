@@ -36,24 +36,58 @@ fn format<'a>(ctx: &mut Context<'_>, args: &[Value<'a>], style: Style) -> Outcom
     ctx.budget.alloc(format.len() as u64)?;
     let mut out = String::with_capacity(format.len());
     let mut next = 0;
-    let mut rest: &str = format;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('%') {
-            out.push('%');
-            rest = after;
-            continue;
-        }
-        let (verb, precision, after) = clause(rest)?;
-        rest = after;
-        let text = clause_text(ctx, verb, precision, list, next, style)?;
+    for clause in Clauses::new(format) {
+        let (text, verb) = clause?;
+        out.push_str(text);
+        let Some(verb) = verb else { continue };
+        let text = clause_text(ctx, verb.0, verb.1, list, next, style)?;
         next += 1;
         ctx.budget.alloc(text.len() as u64)?;
         out.push_str(&text);
     }
-    out.push_str(rest);
     Ok(Value::string(out))
+}
+
+/// The parts of a format string: text, then perhaps a verb.
+pub(crate) struct Clauses<'t> {
+    rest: &'t str,
+}
+
+impl<'t> Clauses<'t> {
+    pub fn new(text: &'t str) -> Self {
+        Self { rest: text }
+    }
+}
+
+impl<'t> Iterator for Clauses<'t> {
+    type Item = Result<(&'t str, Option<(char, Option<usize>)>), EvalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some(at) = self.rest.find('%') else {
+            return Some(Ok((std::mem::take(&mut self.rest), None)));
+        };
+        let after = &self.rest[at + 1..];
+        if let Some(rest) = after.strip_prefix('%') {
+            // One of the two is part of the text.
+            let text = &self.rest[..=at];
+            self.rest = rest;
+            return Some(Ok((text, None)));
+        }
+        let text = &self.rest[..at];
+        match clause(after) {
+            Ok((verb, precision, rest)) => {
+                self.rest = rest;
+                Some(Ok((text, Some((verb, precision)))))
+            }
+            Err(e) => {
+                self.rest = "";
+                Some(Err(e))
+            }
+        }
+    }
 }
 
 fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> EvalError {
@@ -98,8 +132,8 @@ fn clause_text(
         ('d', Value::Uint(u)) => Ok(u.to_string()),
         ('d', Value::Double(d)) if !d.is_finite() && plain => Ok(named(*d)),
         ('d', _) => refuse("decimal clause can only be used on integers"),
-        ('f', Value::Double(d)) if !d.is_finite() => Ok(named(*d)),
-        ('e', Value::Double(d)) if !d.is_finite() => Ok(named(*d)),
+        ('f' | 'e', Value::Double(d)) if !plain => Ok(localized(*d, verb, precision.unwrap_or(6))),
+        ('f' | 'e', Value::Double(d)) if !d.is_finite() => Ok(named(*d)),
         ('f', Value::Double(d)) => Ok(format!("{d:.*}", precision.unwrap_or(6))),
         ('f', Value::Int(i)) if plain => Ok(format!("{:.*}", precision.unwrap_or(6), *i as f64)),
         ('f', Value::Uint(i)) if plain => Ok(format!("{:.*}", precision.unwrap_or(6), *i as f64)),
@@ -157,6 +191,44 @@ fn scientific(d: f64, precision: usize) -> String {
         None => ('+', exponent),
     };
     format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// Kubernetes writes `%f` and `%e` for readers of English: `1,234.5`, `1.5×10⁰³`.
+fn localized(d: f64, verb: char, precision: usize) -> String {
+    if d.is_nan() {
+        return "NaN".into();
+    }
+    if d.is_infinite() {
+        return if d > 0.0 { "∞" } else { "-∞" }.into();
+    }
+    if verb == 'e' {
+        // The precision asked for is not heeded there.
+        let text = scientific(d, 6);
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "+00"));
+        let raised: String = exponent
+            .chars()
+            .filter_map(|c| match c {
+                '-' => Some('⁻'),
+                '+' => None,
+                digit => "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10)? as usize),
+            })
+            .collect();
+        return format!("{mantissa}×10{raised}");
+    }
+    let text = format!("{:.precision$}", d.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let mut out = String::from(if d.is_sign_negative() { "-" } else { "" });
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    out
 }
 
 /// A value as `%s` writes it.

@@ -36,19 +36,19 @@ pub static FORMATS: [NamedFormat; 13] = [
     NamedFormat { name: "labelValue", regex_size: 40, validate: label_value },
     NamedFormat {
         name: "uri",
-        regex_size: 1500,
+        regex_size: 1104,
         validate: |s| super::url::Url::parse(s).err().map(|e| format!("parse {s:?}: {e}")).into_iter().collect(),
     },
-    NamedFormat { name: "uuid", regex_size: 75, validate: |s| unless(is_uuid(s), "does not match the UUID format") },
-    NamedFormat { name: "byte", regex_size: 85, validate: |s| unless(is_base64(s), "invalid base64") },
+    NamedFormat { name: "uuid", regex_size: 70, validate: |s| unless(is_uuid(s), "does not match the UUID format") },
+    NamedFormat { name: "byte", regex_size: 84, validate: |s| unless(is_base64(s), "invalid base64") },
     NamedFormat {
         name: "date",
-        regex_size: 60,
+        regex_size: 72,
         validate: |s| unless(s.len() == 10 && Timestamp::parse(&format!("{s}T00:00:00Z")).is_some(), "invalid date"),
     },
     NamedFormat {
         name: "datetime",
-        regex_size: 60,
+        regex_size: 72,
         validate: |s| unless(Timestamp::parse(s).is_some(), "invalid datetime"),
     },
 ];
@@ -131,7 +131,7 @@ fn qualified_name(text: &str) -> Vec<String> {
             name
         }
         _ => {
-            return vec!["a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')".to_owned()];
+            return vec!["a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')".to_owned()];
         }
     };
     if name.is_empty() {

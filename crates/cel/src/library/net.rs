@@ -70,12 +70,17 @@ impl Cidr {
 
 /// Reads an address; zones and IPv4 within IPv6 are refused, as in Kubernetes.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    let ip: IpAddr = text
-        .parse()
-        .map_err(|_| format!("IP Address '{text}' parse error during conversion from string: not an address"))?;
+    if text.contains('%') && text.contains(':') {
+        return Err(format!("IP address {text:?} with zone value is not allowed"));
+    }
+    let ip: IpAddr = text.parse().map_err(|_| {
+        format!(
+            "IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): unable to parse IP"
+        )
+    })?;
     match ip {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address '{text}' is not allowed"))
+            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
         }
         ip => Ok(ip),
     }

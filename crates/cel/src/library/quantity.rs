@@ -13,68 +13,77 @@ use crate::value::Value;
 pub struct Quantity {
     mantissa: i128,
     exponent: i32,
+    /// Whether Kubernetes keeps it as a 64-bit number with a scale: only then, and if the scale
+    /// is not negative, does it count as an integer there.
+    small: bool,
 }
 
-/// Beyond this a quantity is capped, as in Kubernetes.
+/// Beyond this, quantities with binary suffixes are capped, as in Kubernetes.
 const MAX: i128 = i64::MAX as i128;
+/// More digits than this are not read; no quantity that means anything has them.
+const MAX_DIGITS: usize = 36;
 
 impl Quantity {
     /// Reads a quantity.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (negative, rest) = match text.as_bytes().first()? {
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const FORM: &str =
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+        let (negative, rest) = match text.as_bytes().first().ok_or(FORM)? {
             b'-' => (true, &text[1..]),
             b'+' => (false, &text[1..]),
             _ => (false, text),
         };
         let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
-        let whole_len = digits(rest);
-        let (whole, mut rest) = rest.split_at(whole_len);
+        let (whole, mut rest) = rest.split_at(digits(rest));
+        let whole = whole.trim_start_matches('0');
         let mut fraction = "";
         if let Some(after) = rest.strip_prefix('.') {
             let len = digits(after);
             fraction = &after[..len];
             rest = &after[len..];
         }
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
+        if !rest.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) {
+            return Err(FORM);
         }
-        let (factor, suffix_exponent) = suffix(rest)?;
-        let mut mantissa: i128 = 0;
-        let mut exponent = suffix_exponent;
-        let mut capped = false;
-        for digit in whole.trim_start_matches('0').bytes() {
-            if mantissa > MAX * 1000 {
-                capped = true;
-                break;
-            }
-            mantissa = mantissa * 10 + i128::from(digit - b'0');
-        }
-        let fraction = fraction.trim_end_matches('0');
-        let mut rounded_up = false;
-        for digit in fraction.bytes() {
-            // Twenty digits are more than nano precision can show; the rest rounds up.
-            if exponent < suffix_exponent - 20 || mantissa > MAX * 1_000_000 {
-                rounded_up |= digit != b'0';
-                continue;
-            }
-            mantissa = mantissa * 10 + i128::from(digit - b'0');
-            exponent -= 1;
-        }
-        mantissa += i128::from(rounded_up);
-        let mut quantity = match mantissa.checked_mul(factor) {
-            Some(mantissa) if !capped => Self { mantissa, exponent },
-            _ => Self { mantissa: MAX, exponent: 0 },
+        let (binary, power) = suffix(rest).ok_or("unable to parse quantity's suffix")?;
+        let (places, rounded_up) = match fraction.get(..MAX_DIGITS) {
+            Some(kept) => (kept, fraction[MAX_DIGITS..].bytes().any(|b| b != b'0')),
+            None => (fraction, false),
         };
+        if whole.len() > MAX_DIGITS {
+            return Err("unable to parse numeric part of quantity");
+        }
+        let value = |s: &str| s.bytes().fold(0i128, |n, d| n * 10 + i128::from(d - b'0'));
+        // Whole and fraction are scaled on their own, so that neither overflows.
+        let scale = if binary { 1i128 << power } else { 1 };
+        let exponent = if binary { 0 } else { power };
+        let whole_part = Self::new(value(whole).checked_mul(scale).unwrap_or(i128::MAX / 16), exponent);
+        let kept: &str = if places.len() > 18 { &places[..18] } else { places };
+        let lost = rounded_up || places.bytes().skip(18).any(|b| b != b'0');
+        let fraction_part = Self::new((value(kept) + i128::from(lost)) * scale, exponent - kept.len() as i32);
+        let mut quantity = whole_part.add(&fraction_part);
         quantity.round_up_to_nano();
-        // Kubernetes keeps short decimal numbers as they are, however large; others are capped.
-        let short = factor == 1 && whole.len() + fraction.len() <= 18;
-        if !short && quantity.cmp(&Self { mantissa: MAX, exponent: 0 }) == Ordering::Greater {
-            quantity = Self { mantissa: MAX, exponent: 0 };
+        let length = (whole.len().max(1) + fraction.len()) as i32;
+        quantity.small = if binary {
+            fraction.is_empty() && 15 - length - (power * 3 / 10) > 0 && power > 0
+        } else {
+            length <= 18 && power - fraction.len() as i32 >= -9
+        };
+        if quantity.small && !binary {
+            // Kept as written: trailing zeros count.
+            quantity.scale_down(power - fraction.len() as i32);
+        }
+        if binary && quantity.compare(&Self::new(MAX, 0)) == Ordering::Greater {
+            quantity = Self::new(MAX, 0);
         }
         if negative {
             quantity.mantissa = -quantity.mantissa;
         }
-        Some(quantity.normal())
+        Ok(quantity)
+    }
+
+    fn new(mantissa: i128, exponent: i32) -> Self {
+        Self { mantissa, exponent, small: false }
     }
 
     fn round_up_to_nano(&mut self) {
@@ -85,20 +94,17 @@ impl Quantity {
         }
     }
 
-    /// Without trailing zeros in the mantissa.
-    fn normal(mut self) -> Self {
-        if self.mantissa == 0 {
-            return Self { mantissa: 0, exponent: 0 };
+    /// Writes the value with a smaller exponent, if it fits.
+    fn scale_down(&mut self, exponent: i32) {
+        while self.exponent > exponent {
+            let Some(mantissa) = self.mantissa.checked_mul(10) else { return };
+            self.mantissa = mantissa;
+            self.exponent -= 1;
         }
-        while self.mantissa % 10 == 0 {
-            self.mantissa /= 10;
-            self.exponent += 1;
-        }
-        self
     }
 
     /// Order by value.
-    pub fn cmp(&self, other: &Self) -> Ordering {
+    pub fn compare(&self, other: &Self) -> Ordering {
         if self.mantissa.signum() != other.mantissa.signum() || self.mantissa == 0 {
             return self.mantissa.signum().cmp(&other.mantissa.signum());
         }
@@ -120,23 +126,32 @@ impl Quantity {
 
     /// The sum; saturates far outside what Kubernetes can represent.
     pub fn add(&self, other: &Self) -> Self {
+        if other.mantissa == 0 {
+            return self.clone();
+        }
+        if self.mantissa == 0 {
+            return other.clone();
+        }
         let (high, low) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
         let shift = (high.exponent - low.exponent) as u32;
         let scaled = 10i128.checked_pow(shift).and_then(|f| high.mantissa.checked_mul(f));
         match scaled.and_then(|m| m.checked_add(low.mantissa)) {
-            Some(mantissa) => Self { mantissa, exponent: low.exponent }.normal(),
+            Some(mantissa) => {
+                let small = self.small && other.small && i64::try_from(mantissa).is_ok();
+                Self { mantissa, exponent: low.exponent, small }
+            }
             // So far apart that the smaller one does not count.
             None => high.clone(),
         }
     }
 
     fn negated(&self) -> Self {
-        Self { mantissa: -self.mantissa, exponent: self.exponent }
+        Self { mantissa: -self.mantissa, ..*self }
     }
 
-    /// The value if it is a whole number that fits.
+    /// The value if Kubernetes takes it for a whole number (`1000m` is none there).
     pub fn as_integer(&self) -> Option<i64> {
-        if self.exponent < 0 {
+        if self.exponent < 0 || !self.small {
             return None;
         }
         let scaled = 10i128.checked_pow(self.exponent as u32)?.checked_mul(self.mantissa)?;
@@ -160,36 +175,35 @@ impl fmt::Display for Quantity {
 
 impl From<i64> for Quantity {
     fn from(i: i64) -> Self {
-        Self { mantissa: i128::from(i), exponent: 0 }.normal()
+        Self { mantissa: i128::from(i), exponent: 0, small: true }
     }
 }
 
-/// (factor, power of ten) of a suffix.
-fn suffix(text: &str) -> Option<(i128, i32)> {
+/// A suffix: (whether it is a power of two, the power).
+fn suffix(text: &str) -> Option<(bool, i32)> {
     Some(match text {
-        "" => (1, 0),
-        "n" => (1, -9),
-        "u" => (1, -6),
-        "m" => (1, -3),
-        "k" => (1, 3),
-        "M" => (1, 6),
-        "G" => (1, 9),
-        "T" => (1, 12),
-        "P" => (1, 15),
-        "E" => (1, 18),
-        "Ki" => (1 << 10, 0),
-        "Mi" => (1 << 20, 0),
-        "Gi" => (1 << 30, 0),
-        "Ti" => (1 << 40, 0),
-        "Pi" => (1 << 50, 0),
-        "Ei" => (1 << 60, 0),
+        "" => (false, 0),
+        "n" => (false, -9),
+        "u" => (false, -6),
+        "m" => (false, -3),
+        "k" => (false, 3),
+        "M" => (false, 6),
+        "G" => (false, 9),
+        "T" => (false, 12),
+        "P" => (false, 15),
+        "E" => (false, 18),
+        "Ki" => (true, 10),
+        "Mi" => (true, 20),
+        "Gi" => (true, 30),
+        "Ti" => (true, 40),
+        "Pi" => (true, 50),
+        "Ei" => (true, 60),
         other => {
-            let digits = other.strip_prefix(['e', 'E'])?;
-            let exponent: i32 = digits.parse().ok()?;
-            if digits.is_empty() || !(-1000..=1000).contains(&exponent) {
+            let exponent: i32 = other.strip_prefix(['e', 'E'])?.parse().ok()?;
+            if !(-1000..=1000).contains(&exponent) {
                 return None;
             }
-            (1, exponent)
+            (false, exponent)
         }
     })
 }
@@ -206,7 +220,7 @@ pub(crate) const DECLS: &[Decl] = &[
         overloads: &[("is_quantity_string", "(string) -> bool")],
         cost: Cost::Parse,
         code: |_, a| match a {
-            [Value::String(s)] => Ok(Value::Bool(Quantity::parse(s).is_some())),
+            [Value::String(s)] => Ok(Value::Bool(Quantity::parse(s).is_ok())),
             _ => Err(EvalError::overload("isQuantity")),
         },
     },
@@ -220,19 +234,19 @@ pub(crate) const DECLS: &[Decl] = &[
         name: "isGreaterThan",
         overloads: &[("quantity_is_greater_than", "Quantity.(Quantity) -> bool")],
         cost: Cost::One,
-        code: |_, a| two(a, |x, y| Value::Bool(x.cmp(y).is_gt())),
+        code: |_, a| two(a, |x, y| Value::Bool(x.compare(y).is_gt())),
     },
     Decl {
         name: "isLessThan",
         overloads: &[("quantity_is_less_than", "Quantity.(Quantity) -> bool")],
         cost: Cost::One,
-        code: |_, a| two(a, |x, y| Value::Bool(x.cmp(y).is_lt())),
+        code: |_, a| two(a, |x, y| Value::Bool(x.compare(y).is_lt())),
     },
     Decl {
         name: "compareTo",
         overloads: &[("quantity_compare_to", "Quantity.(Quantity) -> int")],
         cost: Cost::One,
-        code: |_, a| two(a, |x, y| Value::Int(x.cmp(y) as i64)),
+        code: |_, a| two(a, |x, y| Value::Int(x.compare(y) as i64)),
     },
     Decl {
         name: "asApproximateFloat",
@@ -277,10 +291,8 @@ pub(crate) const DECLS: &[Decl] = &[
 fn quantity<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::String(s)] = args else { return Err(EvalError::overload("quantity")) };
     match Quantity::parse(s) {
-        Some(q) => Ok(Value::Quantity(Arc::new(q))),
-        None => Err(EvalError::failed(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-        )),
+        Ok(q) => Ok(Value::Quantity(Arc::new(q))),
+        Err(why) => Err(EvalError::failed(why)),
     }
 }
 
@@ -326,11 +338,15 @@ mod tests {
             ("0", "-0", Ordering::Equal),
             ("0.0000000001", "1n", Ordering::Equal),
         ] {
-            assert_eq!(q(a).cmp(&q(b)), expected, "{a} {b}");
+            assert_eq!(q(a).compare(&q(b)), expected, "{a} {b}");
         }
-        for bad in ["", "Mi", "1.2.3", "10Mo", "1 Mi", "0x5", "--1", "1e"] {
-            assert!(Quantity::parse(bad).is_none(), "{bad}");
+        for bad in ["", "1.2.3", "10Mo", "1 Mi", "0x5", "1e", "e"] {
+            assert!(Quantity::parse(bad).is_err(), "{bad}");
         }
+        // Oddities of Kubernetes: no digits are zero, thousandths are no integers.
+        assert_eq!(q("Mi").compare(&q("0")), Ordering::Equal);
+        assert_eq!(q("1000m").as_integer(), None);
+        assert_eq!(q("16Ei").compare(&q("8Ei")), Ordering::Equal);
         assert_eq!(q("50k").add(&q("20000")).as_integer(), Some(70_000));
         assert_eq!(q("200M").as_integer(), Some(200_000_000));
         assert_eq!(q("0.3").as_integer(), None);

@@ -81,7 +81,13 @@ fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut chars = pattern.chars().peekable();
     let mut in_class = false;
+    // Whether the last thing read repeats what is before it, so that nothing may repeat it again.
+    let mut repeats = false;
     while let Some(c) = chars.next() {
+        if !in_class && matches!(c, '*' | '+') && repeats {
+            return Err(format!("error parsing regexp: invalid nested repetition operator: `{c}`"));
+        }
+        repeats = !in_class && (matches!(c, '*' | '+') || (c == '?' && !out.ends_with('(')));
         match c {
             '\\' => match chars.next() {
                 None => {

@@ -21,12 +21,12 @@ enum Identifier {
     Text(String),
 }
 
-fn number(text: &str) -> Result<u64, String> {
+fn number(text: &str, what: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("Invalid character(s) found in number \"{text}\""));
+        return Err(format!("Invalid character(s) found in {} number \"{text}\"", what.to_lowercase()));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("Number must not contain leading zeroes \"{text}\""));
+        return Err(format!("{what} number must not contain leading zeroes \"{text}\""));
     }
     text.parse().map_err(|_| format!("number out of range \"{text}\""))
 }
@@ -34,7 +34,10 @@ fn number(text: &str) -> Result<u64, String> {
 fn identifiers(text: &str, what: &str) -> Result<Vec<String>, String> {
     text.split('.')
         .map(|part| {
-            let valid = !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+            if part.is_empty() {
+                return Err(format!("{what} is empty"));
+            }
+            let valid = part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             if valid { Ok(part.to_owned()) } else { Err(format!("Invalid character(s) found in {what} \"{part}\"")) }
         })
         .collect()
@@ -57,14 +60,14 @@ impl Semver {
         let parts: Vec<&str> = core.split('.').collect();
         let [major, minor, patch] = parts[..] else { return Err("No Major.Minor.Patch elements found".into()) };
         if let Some(build) = build {
-            identifiers(build, "build meta data")?;
+            identifiers(build, "Build meta data")?;
         }
         let pre = match pre {
-            Some(pre) => identifiers(pre, "prerelease")?
+            Some(pre) => identifiers(pre, "Prerelease")?
                 .into_iter()
                 .map(|part| {
                     if part.bytes().all(|b| b.is_ascii_digit()) {
-                        number(&part).map(Identifier::Number)
+                        number(&part, "PreRelease").map(Identifier::Number)
                     } else {
                         Ok(Identifier::Text(part))
                     }
@@ -72,7 +75,7 @@ impl Semver {
                 .collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        Ok(Self { core: [number(major)?, number(minor)?, number(patch)?], pre })
+        Ok(Self { core: [number(major, "Major")?, number(minor, "Minor")?, number(patch, "Patch")?], pre })
     }
 
     /// Reads a version after removing a `v`, leading zeros, and adding missing parts.
@@ -97,7 +100,7 @@ impl Semver {
     }
 
     /// Order of precedence.
-    pub fn cmp(&self, other: &Self) -> Ordering {
+    pub fn compare(&self, other: &Self) -> Ordering {
         self.core.cmp(&other.core).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
@@ -168,7 +171,7 @@ fn read(args: &[Value<'_>]) -> Result<Result<Semver, String>, EvalError> {
 
 fn two<'a>(args: &[Value<'a>], f: fn(Ordering) -> Value<'a>) -> Outcome<'a> {
     match args {
-        [Value::Semver(a), Value::Semver(b)] => Ok(f(a.cmp(b))),
+        [Value::Semver(a), Value::Semver(b)] => Ok(f(a.compare(b))),
         _ => Err(EvalError::overload("semver")),
     }
 }
@@ -190,7 +193,7 @@ mod tests {
             ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0", "2.0.0"];
         for pair in order.windows(2) {
             let (a, b) = (Semver::parse(pair[0]).unwrap(), Semver::parse(pair[1]).unwrap());
-            assert_eq!(a.cmp(&b), Ordering::Less, "{pair:?}");
+            assert_eq!(a.compare(&b), Ordering::Less, "{pair:?}");
         }
         for bad in ["1", "1.0", "v1.0.0", "01.0.0", "1.0.0-", "1.0.0+", "a.b.c", ""] {
             assert!(Semver::parse(bad).is_err(), "{bad}");

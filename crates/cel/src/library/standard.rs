@@ -200,6 +200,10 @@ fn to_bool<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
+fn unsigned_range<'a>() -> Outcome<'a> {
+    Err(EvalError::failed("unsigned integer overflow"))
+}
+
 fn range<'a>() -> Outcome<'a> {
     Err(EvalError::failed("integer overflow"))
 }
@@ -222,12 +226,12 @@ fn to_int<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 fn to_uint<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Uint(u)] => Ok(Value::Uint(*u)),
-        [Value::Int(i)] => u64::try_from(*i).map(Value::Uint).or_else(|_| range()),
+        [Value::Int(i)] => u64::try_from(*i).map(Value::Uint).or_else(|_| unsigned_range()),
         [Value::Double(d)] => {
             if *d >= 0.0 && *d < u64::MAX as f64 {
                 Ok(Value::Uint(*d as u64))
             } else {
-                range()
+                unsigned_range()
             }
         }
         [Value::String(s)] if !s.starts_with('+') => {
@@ -260,7 +264,7 @@ pub(crate) fn double_text(d: f64) -> String {
         return if d > 0.0 { "+Inf".into() } else { "-Inf".into() };
     }
     let magnitude = d.abs();
-    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+    if magnitude != 0.0 && !(1e-4..1e6).contains(&magnitude) {
         let text = format!("{d:e}");
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, digits) = match exponent.strip_prefix('-') {

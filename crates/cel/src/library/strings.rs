@@ -12,24 +12,6 @@ pub(crate) const DECLS: &[Decl] = &[
         code: char_at,
     },
     Decl {
-        name: "indexOf",
-        overloads: &[
-            ("string_index_of_string", "string.(string) -> int"),
-            ("string_index_of_string_int", "string.(string, int) -> int"),
-        ],
-        cost: Cost::Traverse,
-        code: index_of,
-    },
-    Decl {
-        name: "lastIndexOf",
-        overloads: &[
-            ("string_last_index_of_string", "string.(string) -> int"),
-            ("string_last_index_of_string_int", "string.(string, int) -> int"),
-        ],
-        cost: Cost::Traverse,
-        code: last_index_of,
-    },
-    Decl {
         name: "lowerAscii",
         overloads: &[("string_lower_ascii", "string.() -> string")],
         cost: Cost::Scan,
@@ -92,15 +74,53 @@ pub(crate) const DECLS: &[Decl] = &[
 ];
 
 /// What Kubernetes has on top of the common functions.
-pub(crate) const KUBERNETES: &[Decl] = &[Decl {
-    name: "format",
-    overloads: &[("string_format", "string.(list<dyn>) -> string")],
-    cost: Cost::FormatString,
-    code: super::format_string::format_literal,
-}];
+pub(crate) const KUBERNETES: &[Decl] = &[
+    Decl {
+        name: "format",
+        overloads: &[("string_format", "string.(list<dyn>) -> string")],
+        cost: Cost::FormatString,
+        code: super::format_string::format_literal,
+    },
+    Decl {
+        name: "indexOf",
+        overloads: &[
+            ("string_index_of_string", "string.(string) -> int"),
+            ("string_index_of_string_int", "string.(string, int) -> int"),
+        ],
+        cost: Cost::Traverse,
+        code: |c, a| index_of(c, a, false),
+    },
+    Decl {
+        name: "lastIndexOf",
+        overloads: &[
+            ("string_last_index_of_string", "string.(string) -> int"),
+            ("string_last_index_of_string_int", "string.(string, int) -> int"),
+        ],
+        cost: Cost::Traverse,
+        code: |c, a| last_index_of(c, a, false),
+    },
+];
 
 /// What the specification has on top of the common functions today.
 pub(crate) const LATEST: &[Decl] = &[
+    Decl {
+        name: "indexOf",
+        overloads: &[
+            ("string_index_of_string", "string.(string) -> int"),
+            ("string_index_of_string_int", "string.(string, int) -> int"),
+        ],
+        cost: Cost::Traverse,
+        code: |c, a| index_of(c, a, true),
+    },
+    Decl {
+        name: "lastIndexOf",
+        overloads: &[
+            ("string_last_index_of_string", "string.(string) -> int"),
+            ("string_last_index_of_string_int", "string.(string, int) -> int"),
+        ],
+        cost: Cost::Traverse,
+        code: |c, a| last_index_of(c, a, true),
+    },
     Decl {
         name: "format",
         overloads: &[("string_format", "string.(list<dyn>) -> string")],
@@ -146,7 +166,8 @@ fn char_at<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn index_of<'a>(ctx: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+/// `strict`: an index beyond the end is an error; in Kubernetes nothing is found there.
+fn index_of<'a>(ctx: &mut Context<'_>, args: &[Value<'a>], strict: bool) -> Outcome<'a> {
     let (s, needle, from) = match args {
         [Value::String(s), Value::String(n)] => (s, n, 0),
         [Value::String(s), Value::String(n), Value::Int(from)] => (s, n, *from),
@@ -156,17 +177,22 @@ fn index_of<'a>(ctx: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     if needle.is_empty() && args.len() == 2 {
         return Ok(Value::Int(0));
     }
-    let Some(start) = byte_offset(s, from) else { return out_of_range(from) };
-    if needle.is_empty() {
-        return Ok(Value::Int(from));
-    }
-    if start == s.len() {
+    if from < 0 {
         return out_of_range(from);
     }
+    let start = byte_offset(s, from);
+    if needle.is_empty() && (start.is_some() || !strict) {
+        return Ok(Value::Int(from));
+    }
+    let start = match start {
+        Some(start) if start < s.len() || !strict || args.len() == 2 => start,
+        _ if strict => return out_of_range(from),
+        _ => return Ok(Value::Int(-1)),
+    };
     Ok(Value::Int(s[start..].find(&**needle).map_or(-1, |at| from + str_size(&s[start..start + at]) as i64)))
 }
 
-fn last_index_of<'a>(ctx: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn last_index_of<'a>(ctx: &mut Context<'_>, args: &[Value<'a>], strict: bool) -> Outcome<'a> {
     let (s, needle, from) = match args {
         [Value::String(s), Value::String(n)] => (s, n, None),
         [Value::String(s), Value::String(n), Value::Int(from)] => (s, n, Some(*from)),
@@ -177,8 +203,14 @@ fn last_index_of<'a>(ctx: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     if needle.is_empty() && from.is_none() {
         return Ok(Value::Int(size));
     }
-    if from.is_some_and(|f| f < 0 || f > size || (f == size && !needle.is_empty())) {
-        return out_of_range(from.unwrap_or(0));
+    if let Some(from) = from {
+        let beyond = from > size || (from == size && !needle.is_empty());
+        if from < 0 || (strict && beyond) {
+            return out_of_range(from);
+        }
+        if beyond {
+            return Ok(Value::Int(if needle.is_empty() { from } else { -1 }));
+        }
     }
     if needle.is_empty() {
         return Ok(Value::Int(from.unwrap_or(size)));

@@ -47,14 +47,14 @@ pub(crate) const DECLS: &[Decl] = &[
 ];
 
 fn date<'a>(args: &[Value<'a>], part: fn(&Civil) -> i64) -> Outcome<'a> {
-    let (timestamp, offset) = match args {
-        [Value::Timestamp(t)] => (t, Some(0)),
-        [Value::Timestamp(t), Value::String(zone)] => (t, t.offset_in(zone)),
+    let (timestamp, zone) = match args {
+        [Value::Timestamp(t)] => (t, ""),
+        [Value::Timestamp(t), Value::String(zone)] => (t, &**zone),
         _ => return Err(EvalError::overload("timestamp part")),
     };
-    match offset {
+    match timestamp.offset_in(zone) {
         Some(offset) => Ok(Value::Int(part(&timestamp.civil(offset)))),
-        None => Err(EvalError::failed("unknown time zone")),
+        None => Err(EvalError::failed(format!("unknown time zone {zone}"))),
     }
 }
 
