@@ -34,6 +34,11 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             cx.warn(warning);
         }
     }
+    if !resource.is_custom() {
+        if let Some(warning) = kinds::warnings::deprecated_api(&resource.group, &resource.version, &resource.kind) {
+            cx.warn(warning);
+        }
+    }
     match &*info.verb {
         "get" => finish(cx, cx.get()?),
         "create" if &*resource.group == crate::transactions::GROUP => crate::transactions::run(cx, &body).await,

@@ -78,7 +78,8 @@ impl<'a> View<'a> {
             Op::Put { value, expect, .. } => {
                 let object = pending_object(resource, &table, &value, base.as_deref());
                 self.pending.insert(id, Pending { object, base });
-                let earlier = ops.iter_mut().rev().find(|own| key_of(own).as_ref() == Some(&(table.clone(), key.clone())));
+                let earlier =
+                    ops.iter_mut().rev().find(|own| key_of(own).as_ref() == Some(&(table.clone(), key.clone())));
                 match earlier {
                     Some(Op::Put { value: own, .. }) if touched => {
                         *own = value;
@@ -102,7 +103,8 @@ impl<'a> View<'a> {
 
     /// Whether the transaction itself has made what is under a key.
     pub fn is_pending(&self, table: &str, key: &str) -> bool {
-        !self.pending.is_empty() && self.pending.get(&(table.into(), key.to_owned())).is_some_and(|own| own.object.is_some())
+        !self.pending.is_empty()
+            && self.pending.get(&(table.into(), key.to_owned())).is_some_and(|own| own.object.is_some())
     }
 
     /// The stored entry under a key, for checks.
@@ -127,10 +129,9 @@ fn pending_object(resource: &Resource, table: &str, value: &store::Value, base: 
     }
     let mut object: Value = serde_json::from_slice(&value.bytes).ok()?;
     let meta = crate::write::meta_mut(&mut object);
-    match base {
-        Some(entry) => meta.insert("resourceVersion".into(), entry.revision.to_string().into()),
-        None => meta.remove("resourceVersion"),
-    };
+    // "0" is the version of what has none yet: it is never a condition.
+    let version = base.map_or(0, |entry| entry.revision);
+    meta.insert("resourceVersion".into(), version.to_string().into());
     Some(match &resource.nature {
         crate::resource::Nature::Custom(custom) => custom.read(object),
         crate::resource::Nature::BuiltIn(_) => object,

@@ -11,8 +11,7 @@ use store::Entry;
 
 use crate::body::Body;
 use crate::media::{Accept, Encoding, Form};
-use crate::plan::parse_stored;
-use crate::resource::{Nature, Resource};
+use crate::resource::Resource;
 use crate::server::Inner;
 use crate::table;
 use crate::verbs::list::Page;
@@ -47,12 +46,17 @@ impl Renderer {
 
     /// The stored bytes as this version of the resource shows them.
     fn shown<'a>(&self, entry: &'a Entry) -> Cow<'a, [u8]> {
-        match &self.resource.nature {
-            Nature::Custom(custom) if !custom.is_current(entry) => match parse_stored(entry) {
-                Ok(object) => Cow::Owned(serde_json::to_vec(&custom.read(object)).unwrap_or_default()),
-                Err(_) => Cow::Borrowed(&entry.value),
-            },
-            _ => Cow::Borrowed(&entry.value),
+        if self.resource.is_current(entry) {
+            return Cow::Borrowed(&entry.value);
+        }
+        match self.resource.read(entry) {
+            Ok(object) if self.resource.is_custom() => Cow::Owned(serde_json::to_vec(&object).unwrap_or_default()),
+            Ok(object) => {
+                let mut bytes = Vec::new();
+                machinery::schema::encode(&object, self.resource.schema(), &mut bytes);
+                Cow::Owned(bytes)
+            }
+            Err(_) => Cow::Borrowed(&entry.value),
         }
     }
 
@@ -93,12 +97,8 @@ impl Renderer {
                 if self.resource.is_custom() {
                     return Body::whole(serde_json::to_vec(object).unwrap_or_default());
                 }
-                let stored = self.resource.encode(object);
-                let mut bytes = stored.bytes;
-                if let Some(at) = stored.revision_at {
-                    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or("");
-                    bytes.splice(at..at, version.bytes());
-                }
+                let mut bytes = Vec::new();
+                machinery::schema::encode(object, self.resource.schema(), &mut bytes);
                 Body::whole(bytes)
             }
             Encoding::Protobuf if !self.resource.is_custom() => {
@@ -123,10 +123,7 @@ impl Renderer {
             meta.insert("remainingItemCount".into(), remaining.into());
         }
         let meta = Value::Object(meta);
-        let reads = match &self.resource.nature {
-            Nature::Custom(custom) => page.entries.iter().any(|entry| !custom.is_current(entry)),
-            Nature::BuiltIn(_) => false,
-        };
+        let reads = page.entries.iter().any(|entry| !self.resource.is_current(entry));
         if self.plain() && !reads {
             let head = if self.resource.is_custom() {
                 format!("{{\"apiVersion\":{:?},\"items\":[", self.resource.api_version())

@@ -8,6 +8,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use crate::custom::Custom;
+use crate::twin::is_twin;
 
 /// A part of an object with verbs of its own.
 #[derive(Clone, Debug)]
@@ -155,7 +156,10 @@ impl Resource {
     /// Fills in defaults.
     pub fn default(&self, object: &mut Value) {
         match &self.nature {
-            Nature::BuiltIn(_) => kinds::defaults::apply(&self.group, &self.kind, object),
+            Nature::BuiltIn(_) => {
+                schema::apply_openapi_defaults(object, self.schema());
+                kinds::defaults::apply(&self.group, &self.kind, object);
+            }
             Nature::Custom(custom) => custom.default(object),
         }
     }
@@ -278,14 +282,27 @@ impl Resource {
         let object = crate::plan::parse_stored(entry)?;
         Ok(match &self.nature {
             Nature::Custom(custom) if !custom.is_current(entry) => custom.read(object),
+            Nature::BuiltIn(_) if is_twin(self.gk()) => crate::twin::from_core(object),
             _ => object,
         })
+    }
+
+    /// Whether a stored object's bytes are what this version of the resource shows.
+    pub fn is_current(&self, entry: &store::Entry) -> bool {
+        match &self.nature {
+            Nature::Custom(custom) => custom.is_current(entry),
+            Nature::BuiltIn(_) => !is_twin(self.gk()),
+        }
     }
 
     /// The stored form, with a hole where the revision goes.
     pub fn encode(&self, object: &Value) -> store::Value {
         let mut bytes = Vec::with_capacity(1024);
         let revision_at = match &self.nature {
+            Nature::BuiltIn(_) if is_twin(self.gk()) => {
+                let core = kinds::schema_of("", "v1", "Event");
+                schema::encode_object(&crate::twin::to_core(object.clone()), core, &mut bytes)
+            }
             Nature::BuiltIn(_) => schema::encode_object(object, Some(self.schema()), &mut bytes),
             Nature::Custom(custom) => schema::encode_object(&custom.store(object.clone()), None, &mut bytes),
         };

@@ -115,7 +115,7 @@ impl Context {
         self.judge(&mut attributes).await?;
         let mut object = attributes.object;
         if !resource.is_custom() {
-            for warning in crate::shim::warnings::create(&resource.group, &resource.kind, &object) {
+            for warning in kinds::warnings::create(&resource.group, &resource.kind, &object) {
                 self.warn(warning);
             }
         }
@@ -238,7 +238,7 @@ impl Context {
         self.judge(&mut attributes).await?;
         let mut new = attributes.object;
         if !resource.is_custom() {
-            for warning in crate::shim::warnings::update(&resource.group, &resource.kind, &new, old) {
+            for warning in kinds::warnings::update(&resource.group, &resource.kind, &new, old) {
                 self.warn(warning);
             }
         }

@@ -1,17 +1,32 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
 pub mod crds;
+mod follow;
+pub mod gc;
 pub mod namespaces;
 
 use std::future::Future;
+use std::time::Duration;
 
 use crate::server::Server;
 
 /// Starts them all.
 pub fn start(server: &Server) {
+    spawn(server, forget(server.clone()));
     spawn(server, crds::run(server.clone()));
+    spawn(server, gc::run(server.clone()));
     spawn(server, namespaces::provision(server.clone()));
     spawn(server, namespaces::remove(server.clone()));
+}
+
+/// Forgets history that is older than watchers and pages are promised.
+async fn forget(server: Server) {
+    const KEEP: Duration = Duration::from_secs(600);
+    let started = std::time::Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        server.store().trim(started.elapsed(), KEEP);
+    }
 }
 
 /// Runs a controller until the server stops.

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::context::{Context, FieldValidation, WriteOptions, parse_json, parse_yaml};
 use crate::managed;
-use crate::plan::{Plan, View};
 use crate::media;
+use crate::plan::{Plan, View};
 use crate::write::{Change, Done};
 
 enum Patch {

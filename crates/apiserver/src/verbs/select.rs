@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use machinery::selector::{FieldSelector, Selector};
 use machinery::status::Status;
-use serde_json::Value;
 use store::Entry;
 
 use crate::request::ListOptions;
@@ -60,18 +59,14 @@ impl Selection {
         self.labels.is_none() && self.fields.is_none()
     }
 
-    /// The one name that can match, if the selector says so.
-    pub fn name(&self) -> Option<&str> {
-        self.fields.as_ref().and_then(|fields| fields.exact("metadata.name"))
-    }
-
     /// Whether a version of an object is selected.
     pub fn matches(&self, entry: &Entry) -> bool {
         if self.is_everything() {
             return true;
         }
         let made;
-        let facts = match entry.memo.get::<Facts>() {
+        let remembered = if self.remembers() { entry.memo.get::<Facts>() } else { None };
+        let facts = match remembered {
             Some(facts) => facts,
             None => {
                 made = self.facts(entry);
@@ -86,15 +81,22 @@ impl Selection {
         if self.is_everything() {
             return true;
         }
+        if !self.remembers() {
+            return self.matches_facts(&self.facts(entry));
+        }
         match entry.memo.get_or_init(|| self.facts(entry)) {
             Some(facts) => self.matches_facts(facts),
             None => self.matches_facts(&self.facts(entry)),
         }
     }
 
+    /// What is remembered of an entry is as its storage form shows it; forms with other fields read it each time.
+    fn remembers(&self) -> bool {
+        !self.resource.is_custom() && !crate::twin::is_twin(self.resource.gk()) || self.fields.is_none()
+    }
+
     fn facts(&self, entry: &Entry) -> Facts {
-        // Only what is needed is read; most selectors are about labels.
-        let Ok(object) = serde_json::from_slice::<Value>(&entry.value) else { return Facts::default() };
+        let Ok(object) = self.resource.read(entry) else { return Facts::default() };
         let labels = object["metadata"]["labels"]
             .as_object()
             .map(|labels| labels.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect());

@@ -1,0 +1,150 @@
+//! kube-rs' own runtime against the server, in process and over TLS.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_apiserver::{Options, Server, User};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event as NewEvent, EventType, Recorder, Reporter};
+use kube::runtime::watcher::{self, Event as Seen};
+use kube::runtime::{Controller, WatchStreamExt, reflector};
+use kube::{Client, Config, Resource};
+use serde_json::json;
+
+fn named(name: &str) -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
+}
+
+async fn tls_client(server: &Server) -> Client {
+    let listening = server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let url = format!("https://{}", listening.address);
+    // The server listens for as long as the test runs.
+    std::mem::forget(listening);
+    let text = server.pki().kubeconfig(&url, "admin", Some("system:masters")).unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Runs a scenario in process and over TLS.
+async fn both<F: Future<Output = ()>>(scenario: impl Fn(Client) -> F) {
+    let server = Server::start(Options::default()).await.unwrap();
+    scenario(server.client(User::new("me", ["system:masters"]))).await;
+    let server = Server::start(Options::default()).await.unwrap();
+    scenario(tls_client(&server).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_sees_what_is_and_what_happens() {
+    both(|client| async move {
+        let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+        maps.create(&PostParams::default(), &named("before")).await.unwrap();
+        for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+            let mut events = watcher::watcher(maps.clone(), config.labels("!kube")).boxed();
+            let mut seen = Vec::new();
+            while let Some(event) = events.try_next().await.unwrap() {
+                match event {
+                    Seen::InitApply(map) => seen.push(format!("init {}", map.metadata.name.unwrap())),
+                    Seen::InitDone => {
+                        maps.create(&PostParams::default(), &named("during")).await.unwrap();
+                        maps.delete("during", &DeleteParams::default()).await.unwrap();
+                    }
+                    Seen::Apply(map) => seen.push(format!("apply {}", map.metadata.name.unwrap())),
+                    Seen::Delete(map) => {
+                        seen.push(format!("delete {}", map.metadata.name.unwrap()));
+                        break;
+                    }
+                    Seen::Init => {}
+                }
+            }
+            assert_eq!(seen, ["init before", "init kube-root-ca.crt", "apply during", "delete during"]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reflector_mirrors_the_server() {
+    both(|client| async move {
+        let secrets: Api<Secret> = Api::namespaced(client, "kube-public");
+        let (store, writer) = reflector::store();
+        let stream = reflector::reflector(writer, watcher::watcher(secrets.clone(), watcher::Config::default()));
+        tokio::spawn(stream.applied_objects().for_each(|_| async {}));
+        store.wait_until_ready().await.unwrap();
+        for n in 0..50 {
+            let secret = Secret {
+                metadata: ObjectMeta { name: Some(format!("s{n}")), ..Default::default() },
+                ..Default::default()
+            };
+            secrets.create(&PostParams::default(), &secret).await.unwrap();
+        }
+        secrets
+            .delete_collection(&DeleteParams::default(), &ListParams::default().fields("metadata.name=s7"))
+            .await
+            .unwrap();
+        for _ in 0..500 {
+            if store.len() == 49 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the mirror has {} secrets, the server 49", store.len());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_reconciles_and_records_events() {
+    both(|client| async move {
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+        let recorder = Recorder::new(client.clone(), Reporter { controller: "greeter".into(), instance: None });
+        let reconcile = move |map: Arc<ConfigMap>, context: Arc<(Api<ConfigMap>, Recorder)>| async move {
+            let name = map.metadata.name.clone().unwrap_or_default();
+            if name.starts_with("greet") && map.data.is_none() {
+                let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"hello": name}});
+                context.0.patch(&name, &PatchParams::apply("greeter").force(), &Patch::Apply(patch)).await?;
+                let event = NewEvent {
+                    type_: EventType::Normal,
+                    reason: "Greeted".into(),
+                    note: Some(format!("said hello to {name}")),
+                    action: "Greet".into(),
+                    secondary: None,
+                };
+                context.1.publish(&event, &map.object_ref(&())).await?;
+            }
+            Ok::<_, kube::Error>(Action::await_change())
+        };
+        let controller = Controller::new(maps.clone(), watcher::Config::default()).run(
+            reconcile,
+            |_, _, _| Action::requeue(Duration::from_millis(100)),
+            Arc::new((maps.clone(), recorder)),
+        );
+        let task = tokio::spawn(controller.for_each(|_| async {}));
+        for n in 0..10 {
+            maps.create(&PostParams::default(), &named(&format!("greet-{n}"))).await.unwrap();
+        }
+        let events: Api<Event> = Api::namespaced(client, "default");
+        let mut greeted = 0;
+        for _ in 0..500 {
+            let list = maps.list(&ListParams::default()).await.unwrap();
+            let with = |map: &&ConfigMap| {
+                map.data == Some(BTreeMap::from([("hello".into(), map.metadata.name.clone().unwrap())]))
+            };
+            greeted = list.items.iter().filter(with).count();
+            let recorded = events.list(&ListParams::default().fields("reason=Greeted")).await.unwrap().items.len();
+            if greeted == 10 && recorded == 10 {
+                task.abort();
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{greeted} of 10 were greeted");
+    })
+    .await;
+}
