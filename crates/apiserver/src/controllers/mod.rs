@@ -1,8 +1,6 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
 pub mod crds;
-mod follow;
-pub mod gc;
 pub mod namespaces;
 
 use std::future::Future;
@@ -14,7 +12,6 @@ use crate::server::Server;
 pub fn start(server: &Server) {
     spawn(server, forget(server.clone()));
     spawn(server, crds::run(server.clone()));
-    spawn(server, gc::run(server.clone()));
     spawn(server, namespaces::provision(server.clone()));
     spawn(server, namespaces::remove(server.clone()));
 }
