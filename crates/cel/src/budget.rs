@@ -95,6 +95,11 @@ impl Budget {
         if self.cost > self.limit { Err(self.over()) } else { Ok(()) }
     }
 
+    /// Takes back what was charged.
+    pub(crate) fn refund(&mut self, cost: u64) {
+        self.cost = self.cost.saturating_sub(cost);
+    }
+
     #[cold]
     fn over(&self) -> EvalError {
         if self.limit < self.call_limit { EvalError::BudgetExhausted } else { EvalError::CostLimit }

@@ -134,11 +134,17 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
     }
 
     fn conditional(&mut self, parts: &'a [Node; 3]) -> Outcome<'a> {
-        match self.eval(&parts[0])? {
-            Value::Bool(true) => self.eval(&parts[1]),
-            Value::Bool(false) => self.eval(&parts[2]),
-            _ => Err(EvalError::overload("_?_:_")),
+        let chosen = match self.eval(&parts[0])? {
+            Value::Bool(true) => &parts[1],
+            Value::Bool(false) => &parts[2],
+            _ => return Err(EvalError::overload("_?_:_")),
+        };
+        let value = self.eval(chosen)?;
+        // cel-go resolves a variable that is chosen as part of the choice.
+        if matches!(chosen, Node::Global(_) | Node::Local(_) | Node::Select { .. } | Node::Index { .. }) {
+            self.ctx.budget.refund(1);
         }
+        Ok(value)
     }
 
     fn list(&mut self, items: &'a [(Node, bool)]) -> Outcome<'a> {

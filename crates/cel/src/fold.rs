@@ -135,7 +135,7 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         for i in 0..range.len() {
             self.enter(fold, range, i, base)?;
             let holds = self.predicate(&fold.body)?;
-            self.ctx.budget.charge(if holds { 2 } else { 1 })?;
+            self.ctx.budget.charge(if holds { 2 } else { 0 })?;
             count += u64::from(holds);
         }
         self.ctx.budget.charge(2)?;
@@ -150,7 +150,6 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
             self.enter(fold, range, i, base)?;
             let item = if fold.kind == FoldKind::Filter {
                 if !self.predicate(&fold.body)? {
-                    self.ctx.budget.charge(1)?;
                     continue;
                 }
                 self.ctx.budget.charge(3 + LIST)?;
@@ -159,7 +158,6 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
                 if let Some(filter) = &fold.filter
                     && !self.predicate(filter)?
                 {
-                    self.ctx.budget.charge(1)?;
                     continue;
                 }
                 let item = self.eval(&fold.body)?;
@@ -183,7 +181,6 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
             if let Some(filter) = &fold.filter
                 && !self.predicate(filter)?
             {
-                self.ctx.budget.charge(1)?;
                 continue;
             }
             let value = self.eval(&fold.body)?;
