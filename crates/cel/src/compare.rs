@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::budget::Budget;
 use crate::decl::{Kind, ListSemantics};
 use crate::error::EvalError;
-use crate::value::{List, Map, Value};
+use crate::value::{List, Map, Value, paid};
 
 type Answer = Result<bool, EvalError>;
 
@@ -61,7 +61,8 @@ fn lists<'a>(a: &List<'a>, b: &List<'a>, budget: &mut Budget) -> Answer {
     match semantics {
         ListSemantics::Atomic => {
             for (x, y) in a.iter().zip(b.iter()) {
-                if !equal(&x?, &y?, budget)? {
+                let (x, y) = (paid(x?, budget)?, paid(y?, budget)?);
+                if !equal(&x, &y, budget)? {
                     return Ok(false);
                 }
             }
@@ -149,6 +150,8 @@ fn maps<'a>(a: &Map<'a>, b: &Map<'a>, budget: &mut Budget) -> Answer {
     if a.len() != b.len() {
         return Ok(false);
     }
+    // The keys are collected whatever the first of them says.
+    budget.work(a.len() as u64)?;
     for key in a.keys() {
         let equal_entries = match (a.get(&key, budget), b.get(&key, budget)) {
             (Some(x), Some(y)) => equal(&x?, &y?, budget)?,
@@ -180,7 +183,7 @@ fn raw(a: &Json, b: &Json, budget: &mut Budget) -> Answer {
 /// Whether the list has an element equal to `value`.
 pub(crate) fn contains<'a>(list: &List<'a>, value: &Value<'a>, budget: &mut Budget) -> Answer {
     for item in list.iter() {
-        if equal(&item?, value, budget)? {
+        if equal(&paid(item?, budget)?, value, budget)? {
             return Ok(true);
         }
     }

@@ -70,6 +70,7 @@ pub(crate) fn actual(
         Cost::Regex { .. } => scaled(size(0) + 1, STRING).saturating_mul(scaled(size(1), REGEX)),
         Cost::Comparison => match (args.first(), args.get(1)) {
             (Some(Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Bool(_)), _) => 1,
+            (Some(Value::String(a)), Some(Value::String(b))) => scaled(shorter(a, b), STRING),
             _ => scaled(size(0).min(size(1)), STRING),
         },
         Cost::InList => match args.get(1) {
@@ -106,6 +107,12 @@ pub(crate) fn actual(
             scaled(size(1) + 1, STRING).saturating_mul(scaled(regex, REGEX))
         }
     })
+}
+
+/// The lesser number of code points, without reading a text that is certainly longer.
+fn shorter(a: &str, b: &str) -> u64 {
+    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    if short.len() <= long.len() / 4 { str_size(short) } else { str_size(short).min(str_size(long)) }
 }
 
 fn text(value: Option<&Value<'_>>) -> u64 {

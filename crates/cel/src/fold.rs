@@ -12,7 +12,7 @@ use crate::eval::{Evaluator, insert_new, unsupported_key};
 use crate::library::Outcome;
 use crate::library::lists::sort_by_keys;
 use crate::plan::{FoldNode, Node};
-use crate::value::{Key, List, Value};
+use crate::value::{Key, List, Value, paid};
 
 /// What a macro goes over.
 enum Range<'a> {
@@ -74,7 +74,7 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         self.locals.truncate(base);
         match range {
             Range::List(list) => {
-                let item = list.get(i).unwrap_or(Ok(Value::Null))?;
+                let item = paid(list.get(i).unwrap_or(Ok(Value::Null))?, self.ctx.budget)?;
                 if fold.two {
                     self.locals.push(Value::Int(i as i64));
                 }

@@ -302,6 +302,14 @@ impl<'a> Value<'a> {
     }
 }
 
+/// Pays for a value that reading made anew: base64 is decoded each time it is reached.
+pub(crate) fn paid<'a>(value: Value<'a>, budget: &mut Budget) -> Result<Value<'a>, EvalError> {
+    if let Value::Bytes(bytes) = &value {
+        budget.alloc(bytes.len() as u64)?;
+    }
+    Ok(value)
+}
+
 /// Number of code points; strings of plain ASCII are counted without decoding.
 pub(crate) fn str_size(s: &str) -> u64 {
     if s.is_ascii() { s.len() as u64 } else { s.chars().count() as u64 }
@@ -406,9 +414,11 @@ impl<'a> Map<'a> {
                     let field = decl.field(name)?;
                     let json = fields.get(&field.property)?;
                     // An absent field and one that is null are the same.
-                    (!json.is_null()).then(|| Value::typed(json, &field.decl))
+                    (!json.is_null()).then(|| Value::typed(json, &field.decl).and_then(|v| paid(v, budget)))
                 }
-                Kind::Map(value) => fields.get(name).map(|json| Value::typed(json, value)),
+                Kind::Map(value) => {
+                    fields.get(name).map(|json| Value::typed(json, value).and_then(|v| paid(v, budget)))
+                }
                 _ => fields.get(name).map(|json| Ok(Value::from_json(json))),
             },
             Map::Shared(entries) => entries.get(&Key::String(Str::Borrowed(name))).map(|v| Ok(v.clone())),

@@ -115,6 +115,18 @@ fn deep_equality_for_nothing() {
 }
 
 #[test]
+fn long_texts_read_for_nothing() {
+    // Kubernetes charges one for each of these, however long the text is.
+    for source in ["self.l.all(x, self.s.size() > 0)", "self.l.all(x, self.s.charAt(0) == 'a')"] {
+        let end = end_within(Env::kubernetes_crd(), source, Budget::new(30_000, 30_000));
+        assert!(
+            matches!(end, End::Ran(Err(EvalError::CostLimit)) | End::Refused(Err(EvalError::CostLimit))),
+            "{source}: {end:?}"
+        );
+    }
+}
+
+#[test]
 fn text_that_grows() {
     for source in [
         "self.s.replace('', self.s).size() > 0",

@@ -7,7 +7,7 @@ use super::{Context, Cost, Decl, Outcome};
 use crate::compare::{compare, contains, equal};
 use crate::decl::ListSemantics;
 use crate::error::EvalError;
-use crate::value::{List, Map, Value};
+use crate::value::{List, Map, Value, paid};
 
 pub(crate) const DECLS: &[Decl] = &[
     Decl {
@@ -374,7 +374,10 @@ pub(crate) fn lookup<'a>(
                     return Err(EvalError::failed(format!("unsupported index type '{}' in list", other.type_name())));
                 }
             };
-            index.and_then(|i| list.get(i)).transpose()
+            match index.and_then(|i| list.get(i)) {
+                Some(item) => paid(item?, ctx.budget).map(Some),
+                None => Ok(None),
+            }
         }
         Value::Map(Map::Shared(_)) if key.lookup_key().is_none() => {
             if matches!(key, Value::Double(_)) {

@@ -142,7 +142,11 @@ pub(crate) const DECLS: &[Decl] = &[
 pub(crate) const CONVERSIONS: [&str; 10] =
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
-fn size<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn size<'a>(ctx: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+    if let [Value::String(s)] = args {
+        // Counting code points reads the whole text.
+        ctx.budget.work(s.len() as u64 / 64)?;
+    }
     let size = match args {
         [Value::String(s)] => str_size(s),
         [Value::Bytes(b)] => b.len() as u64,

@@ -158,8 +158,9 @@ fn mapped<'a>(ctx: &mut Context<'_>, args: &[Value<'a>], map: fn(&str) -> String
     }
 }
 
-fn char_at<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn char_at<'a>(ctx: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::String(s), Value::Int(i)] = args else { return Err(EvalError::overload("charAt")) };
+    ctx.budget.work(s.len() as u64 / 64)?;
     match byte_offset(s, *i) {
         Some(at) => Ok(Value::string(s[at..].chars().next().map(String::from).unwrap_or_default())),
         None => out_of_range(*i),
