@@ -225,12 +225,8 @@ impl Context {
             managed::update(self, Some(old), &mut new, &options.manager, &now);
         }
         let mut attributes = self.attributes(Operation::Update, name, new, old, options.dry_run);
-        let before_admission = attributes.object.clone();
+        // As in Kubernetes, what admission changes belongs to nobody.
         self.mutate(&mut attributes).await?;
-        if attributes.object != before_admission {
-            let manager = &options.manager;
-            managed::update(self, Some(old), &mut attributes.object, manager, &now);
-        }
         let errors = resource.validate_update(&self.info.subresource, &attributes.object, old);
         if !errors.is_empty() {
             return Err(self.invalid(name, &errors));

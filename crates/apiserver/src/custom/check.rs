@@ -8,6 +8,8 @@ use machinery::names;
 use machinery::schema::{Structural, StructuralOptions};
 use serde_json::{Value, json};
 
+use super::rules::Rules;
+
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
@@ -182,7 +184,10 @@ fn schema(version: &Value, path: &Path, status: bool) -> Errors {
         return Vec::new();
     };
     let options = StructuralOptions { metadata: Some(crate::resource::object_meta()), status };
-    Structural::from_crd_schema(schema, path, options).err().unwrap_or_default()
+    match Structural::from_crd_schema(schema, path, options) {
+        Ok(_) => Rules::check(schema, path),
+        Err(errors) => errors,
+    }
 }
 
 fn subresources(subresources: &Value, path: &Path) -> Errors {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Custom;
 use super::columns::Column;
+use super::rules::Rules;
 use crate::catalog::table_name;
 use crate::resource::{Nature, Resource, Subresource};
 
@@ -49,6 +50,8 @@ pub struct Version {
     pub storage: bool,
     /// The schema.
     pub structural: Structural,
+    /// The CEL rules, if the schema has any.
+    pub rules: Option<Rules>,
     /// Whether the status is written on its own.
     pub status: bool,
     /// Replicas wanted, replicas counted, the selector: JSON pointers.
@@ -108,6 +111,7 @@ impl Definition {
             Version {
                 served: version["served"].as_bool().unwrap_or(false),
                 storage: version["storage"].as_bool().unwrap_or(false),
+                rules: Rules::trusted(schema),
                 structural: Structural::trusted(schema, Some(crate::resource::object_meta())),
                 status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
                 scale: scale.is_object().then(|| {

@@ -3,6 +3,7 @@
 pub mod check;
 mod columns;
 mod definition;
+mod rules;
 
 use std::sync::Arc;
 
@@ -123,6 +124,10 @@ impl Custom {
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> field::Errors {
         let version = self.version();
         let mut errors = version.structural.validate(new, old);
+        // Rules may rely on the schema: what does not fit it is not shown to them.
+        if let Some(rules) = version.rules.as_ref().filter(|_| errors.is_empty()) {
+            errors.extend(rules.validate(new, old));
+        }
         if let Some((spec, status, _)) = &version.scale {
             for (pointer, name) in [(spec, "spec"), (status, "status")] {
                 if new.pointer(pointer).and_then(Value::as_i64).is_some_and(|replicas| replicas < 0) {
