@@ -27,8 +27,10 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
-/// How long a client may take for the TLS handshake and for the headers of a request.
+/// How long a client may take for the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take from one request to the whole headers of the next.
+const IDLE: Duration = Duration::from_secs(90);
 /// Connections beyond this many wait to be accepted.
 const CONNECTIONS: usize = 20_000;
 
@@ -108,7 +110,7 @@ impl Server {
         mut stopped: tokio::sync::oneshot::Receiver<()>,
     ) {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(256 * 1024);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(256 * 1024);
         builder
             .http2()
             .timer(TokioTimer::new())

@@ -271,6 +271,11 @@ impl Server {
             return inner.status_response(&Status::no_such_path(), accept, &parts.headers);
         };
         drop(catalog);
+        // Before a place is taken: a client that sends slowly keeps no one else out.
+        let body = match read_body(body).await {
+            Ok(body) => body,
+            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+        };
         let gate = match &*info.verb {
             "watch" => None,
             "get" | "list" => Some(&inner.reads),
@@ -282,10 +287,6 @@ impl Server {
                 return inner.status_response(&status, accept, &parts.headers);
             }
             permit => permit,
-        };
-        let body = match read_body(body).await {
-            Ok(body) => body,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
         let method = parts.method;
         let cx = Context {
@@ -512,7 +513,8 @@ impl Inner {
         method: &http::Method,
         warnings: Vec<String>,
     ) -> Response<Body> {
-        let gzip = response.body().len().is_some_and(|len| len >= GZIP_FROM)
+        let gzip = !response.headers().contains_key(header::CONTENT_ENCODING)
+            && response.body().len().is_some_and(|len| len >= GZIP_FROM)
             && asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
         if gzip {
             let (mut parts, body) = response.into_parts();

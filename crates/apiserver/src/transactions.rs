@@ -103,10 +103,14 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         operation.cx.warnings.lock().drain(..).for_each(|warning| cx.warn(warning));
     }
     transaction["status"] = results;
-    let accept = Accept { form: Form::Object, encoding: match cx.accept.encoding {
-        Encoding::Yaml => Encoding::Yaml,
-        _ => Encoding::Json,
-    }, ..cx.accept };
+    let accept = Accept {
+        form: Form::Object,
+        encoding: match cx.accept.encoding {
+            Encoding::Yaml => Encoding::Yaml,
+            _ => Encoding::Json,
+        },
+        ..cx.accept
+    };
     Ok(answer(201, Body::whole(encode(&transaction, accept)), accept.encoding.content_type()))
 }
 
@@ -120,8 +124,13 @@ fn with_name(transaction: &Value) -> Value {
 /// Says which operation failed.
 fn named(mut status: Status, index: usize, operation: &Value) -> Status {
     let text = |name: &str| operation[name].as_str().unwrap_or_default();
-    status.message = format!("operation {index} ({} {} {:?}): {}", text("verb"), text("resource"), text("name"), status.message);
-    status.cause("FailedOperation", &format!("spec.operations[{index}]"), format!("operation {index} failed, nothing was written"))
+    status.message =
+        format!("operation {index} ({} {} {:?}): {}", text("verb"), text("resource"), text("name"), status.message);
+    status.cause(
+        "FailedOperation",
+        &format!("spec.operations[{index}]"),
+        format!("operation {index} failed, nothing was written"),
+    )
 }
 
 /// Turns an operation into the request it stands for, and checks that its sender may send it.
@@ -140,7 +149,8 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
         name: text("name"),
     };
     let catalog = cx.server.catalog();
-    let resource = catalog.find(&info.group, &info.version, &info.resource).cloned().ok_or_else(Status::no_such_path)?;
+    let resource =
+        catalog.find(&info.group, &info.version, &info.resource).cloned().ok_or_else(Status::no_such_path)?;
     if resource.namespaced == info.namespace.is_empty() && &*resource.plural != "namespaces" {
         return Err(Status::bad_request(if resource.namespaced {
             "namespace is missing: the resource is namespaced"
@@ -150,7 +160,11 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
     }
     let offered = match info.subresource.as_str() {
         "" => resource.has_verb(&info.verb) && resource.has_verb("get"),
-        sub => matches!(sub, "status" | "finalize" | "approval") && resource.subresource(sub).is_some() && matches!(verb.as_str(), "update" | "patch"),
+        sub => {
+            matches!(sub, "status" | "finalize" | "approval")
+                && resource.subresource(sub).is_some()
+                && matches!(verb.as_str(), "update" | "patch")
+        }
     };
     if !offered {
         return Err(Status::method_not_allowed(&info.group, &info.resource, &format!("{verb} in a transaction")));
@@ -236,7 +250,9 @@ fn precondition(operation: &Operation, view: &View<'_>) -> Result<Vec<Op>, Statu
         if let Some(wanted) = check[field].as_str().filter(|wanted| !wanted.is_empty()) {
             if meta[field] != wanted {
                 let actual = meta[field].as_str().unwrap_or_default();
-                return Err(cx.conflict(format!("Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {actual}")));
+                return Err(cx.conflict(format!(
+                    "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {actual}"
+                )));
             }
         }
     }

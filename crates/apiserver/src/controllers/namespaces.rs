@@ -38,7 +38,8 @@ pub async fn provision(server: Server) {
                 continue 'again;
             };
             for event in events {
-                let new_namespace = &*event.table == NAMESPACES && event.kind == EventKind::Put && event.previous.is_none();
+                let new_namespace =
+                    &*event.table == NAMESPACES && event.kind == EventKind::Put && event.previous.is_none();
                 let lost = event.kind == EventKind::Delete
                     && (event.key().ends_with("/default") || event.key().ends_with("/kube-root-ca.crt"));
                 let name = event.key().split('/').next().unwrap_or_default();
@@ -152,7 +153,8 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
         let finalizers = namespace["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
         let rest: Vec<Value> = finalizers.iter().filter(|own| *own != "kubernetes").cloned().collect();
         let before = finalizers.len();
-        let held = !rest.is_empty() || namespace["metadata"]["finalizers"].as_array().is_some_and(|own| !own.is_empty());
+        let held =
+            !rest.is_empty() || namespace["metadata"]["finalizers"].as_array().is_some_and(|own| !own.is_empty());
         if rest.len() == before && held {
             return Ok(true);
         }
@@ -187,15 +189,41 @@ fn conditions(
         let parts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {what} {count}")).collect();
         parts.join(", ")
     };
-    let content = format!("Some resources are remaining: {}", list(remaining, "has").replace(", ", " resource instances, ") + " resource instances");
-    let finalizers = format!("Some content in the namespace has finalizers remaining: {}", list(holders, "in").replace(", ", " resource instances, ") + " resource instances");
+    let content = format!(
+        "Some resources are remaining: {}",
+        list(remaining, "has").replace(", ", " resource instances, ") + " resource instances"
+    );
+    let finalizers = format!(
+        "Some content in the namespace has finalizers remaining: {}",
+        list(holders, "in").replace(", ", " resource instances, ") + " resource instances"
+    );
     let all = [
-        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered".to_owned()),
-        ("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "All legacy kube types successfully parsed".to_owned()),
-        ("NamespaceDeletionContentFailure", "False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization".to_owned()),
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "False",
+            "ResourcesDiscovered",
+            "All resources successfully discovered".to_owned(),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".to_owned(),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization".to_owned(),
+        ),
         ("NamespaceContentRemaining", "True", "SomeResourcesRemain", content),
         if holders.is_empty() {
-            ("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned())
+            (
+                "NamespaceFinalizersRemaining",
+                "False",
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished".to_owned(),
+            )
         } else {
             ("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", finalizers)
         },

@@ -45,7 +45,26 @@ impl std::fmt::Debug for Rule {
 /// What is found out while rules are compiled.
 struct Compiling<'a> {
     errors: Option<&'a mut Errors>,
-    total: u64,
+    /// What each expression may cost, and where it stands.
+    costs: Vec<(u64, Path)>,
+}
+
+impl Compiling<'_> {
+    fn report(&mut self, error: Error) {
+        if let Some(errors) = self.errors.as_deref_mut() {
+            errors.push(error);
+        }
+    }
+
+    /// Takes note of what an expression may cost, and refuses it if that is too much.
+    fn charge(&mut self, what: &str, cost: u64, path: Path) {
+        if cost > RULE_LIMIT {
+            self.report(Error::forbidden(&path, over_budget(&format!("estimated {what} cost"), cost, RULE_LIMIT)));
+        }
+        if self.errors.is_some() {
+            self.costs.push((cost, path));
+        }
+    }
 }
 
 /// How often a schema's value can occur in an object.
@@ -54,17 +73,23 @@ type Cardinality = Option<u64>;
 impl Rules {
     /// Compiles the rules of a schema that was checked before.
     pub fn trusted(schema: &Value) -> Option<Rules> {
-        let mut compiling = Compiling { errors: None, total: 0 };
+        let mut compiling = Compiling { errors: None, costs: Vec::new() };
         build(schema, &Path::empty(), true, Some(1), false, &mut compiling)
     }
 
     /// What is wrong with the rules of a schema.
     pub fn check(schema: &Value, path: &Path) -> Errors {
         let mut errors = Vec::new();
-        let mut compiling = Compiling { errors: Some(&mut errors), total: 0 };
+        let mut compiling = Compiling { errors: Some(&mut errors), costs: Vec::new() };
         build(schema, path, true, Some(1), false, &mut compiling);
-        let total = compiling.total;
+        let mut costs = compiling.costs;
+        let total = costs.iter().fold(0u64, |sum, (cost, _)| sum.saturating_add(*cost));
         if total > TOTAL_LIMIT {
+            costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            for (_, path) in costs.iter().take(4).filter(|(cost, _)| *cost > TOTAL_LIMIT / 100) {
+                let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+                errors.push(Error::forbidden(path, detail));
+            }
             errors.push(Error::forbidden(
                 path,
                 over_budget(
@@ -156,11 +181,6 @@ fn compile(
 ) -> Rule {
     let text = rule["rule"].as_str().unwrap_or_default().to_owned();
     let optional_old = rule["optionalOldSelf"] == true;
-    let mut report = |error: Error| {
-        if let Some(errors) = compiling.errors.as_deref_mut() {
-            errors.push(error);
-        }
-    };
     let env = decl.map(|decl| {
         let env = Env::kubernetes_crd().declare_schema("self", decl.clone());
         if optional_old {
@@ -184,32 +204,33 @@ fn compile(
         Ok(program) => {
             uses_old = program.uses("oldSelf");
             let cost = program.estimate(Fidelity::Kubernetes).max.saturating_mul(occurs);
-            compiling.total = compiling.total.saturating_add(cost);
-            if cost > RULE_LIMIT {
-                report(Error::forbidden(&path.child("rule"), over_budget("estimated rule cost", cost, RULE_LIMIT)));
-            }
+            compiling.charge("rule", cost, path.child("rule"));
             if uses_old && uncorrelatable {
                 let detail = "oldSelf cannot be used on the uncorrelatable portion of the schema within a list that is not a map";
-                report(Error::invalid(&path.child("rule"), text.as_str(), detail));
+                compiling.report(Error::invalid(&path.child("rule"), text.as_str(), detail));
             }
             if !uses_old && rule.get("optionalOldSelf").is_some_and(|own| !own.is_null()) {
                 let detail = "may not be set if oldSelf is not used in rule";
-                report(Error::invalid(&path.child("optionalOldSelf"), optional_old, detail));
+                compiling.report(Error::invalid(&path.child("optionalOldSelf"), optional_old, detail));
             }
         }
-        Err(error) => report(Error::invalid(&path.child("rule"), rule.clone(), format!("compilation failed: {error}"))),
+        Err(error) => compiling.report(Error::invalid(&path.child("rule"), rule.clone(), format!("compilation failed: {error}"))),
     }
     let message_program = rule["messageExpression"].as_str().filter(|text| !text.trim().is_empty()).and_then(|text| {
         match env.as_ref()?.compile(text.trim()) {
-            Ok(program) if matches!(program.output_type(), Type::String | Type::Dyn) => Some(program),
+            Ok(program) if matches!(program.output_type(), Type::String | Type::Dyn) => {
+                let cost = program.estimate(Fidelity::Kubernetes).max;
+                compiling.charge("messageExpression", cost, path.child("messageExpression"));
+                Some(program)
+            }
             Ok(_) => {
                 let detail = "messageExpression failed to compile: must evaluate to a string";
-                report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
+                compiling.report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
                 None
             }
             Err(error) => {
                 let detail = format!("messageExpression compilation failed: {error}");
-                report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
+                compiling.report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
                 None
             }
         }
