@@ -123,6 +123,7 @@ fn access(cx: &Context, user: &User, spec: &Value) -> Result<Value, Status> {
         }
     };
     Ok(match cx.server.authorizer.authorize(user, &info) {
+        Decision::Allow(reason) if reason.is_empty() => json!({"allowed": true}),
         Decision::Allow(reason) => json!({"allowed": true, "reason": reason}),
         Decision::NoOpinion(reason) if reason.is_empty() => json!({"allowed": false}),
         Decision::NoOpinion(reason) => json!({"allowed": false, "reason": reason}),

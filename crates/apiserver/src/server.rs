@@ -22,7 +22,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::admission::Admission;
 use crate::auth::authn::{self, TokenFile};
-use crate::auth::authz::{Authorizer, Decision, MastersOnly, refusal};
+use crate::auth::authz::{Authorizer, Decision, refusal};
+use crate::auth::rbac::Rbac;
 use crate::auth::tokens::{TokenError, Tokens};
 use crate::body::Body;
 use crate::catalog::Catalog;
@@ -54,7 +55,7 @@ pub struct Options {
     pub max_writes: usize,
     /// Further admission, after the built-in ones.
     pub admission: Vec<Box<dyn Admission>>,
-    /// Who may do what; only `system:masters` if not said.
+    /// Who may do what; RBAC if not said.
     pub authorizer: Option<Box<dyn Authorizer>>,
     /// Who issues service-account tokens.
     pub issuer: String,
@@ -113,7 +114,7 @@ pub struct Inner {
     /// Who has a say in writes.
     pub admission: Vec<Box<dyn Admission>>,
     /// Who may do what.
-    pub authorizer: Box<dyn Authorizer>,
+    pub authorizer: Arc<dyn Authorizer>,
     /// Certificates.
     pub pki: Pki,
     /// Service-account tokens.
@@ -156,11 +157,17 @@ impl Server {
             Some(path) => TokenFile::read(path)?,
             None => TokenFile::default(),
         };
+        let rbac = Arc::new(Rbac::new(store.clone()));
+        let authorizer: Arc<dyn Authorizer> = match options.authorizer {
+            Some(authorizer) => Arc::from(authorizer),
+            None => rbac.clone(),
+        };
+        let plugins = crate::plugins::defaults(&store, &authorizer, rbac);
         let inner = Arc::new(Inner {
             store,
             catalog: RwLock::new(Arc::new(Catalog::builtin())),
-            admission: crate::plugins::defaults().into_iter().chain(options.admission).collect(),
-            authorizer: options.authorizer.unwrap_or_else(|| Box::new(MastersOnly)),
+            admission: plugins.into_iter().chain(options.admission).collect(),
+            authorizer,
             pki,
             tokens,
             token_file,
@@ -176,6 +183,7 @@ impl Server {
         let server = Server(inner);
         crate::controllers::crds::load(&server);
         crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
+        crate::auth::rbac::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::controllers::start(&server);
         Ok(server)
     }

@@ -8,9 +8,11 @@ use serde_json::{Map, Value};
 use store::{CommitError, Entry, Expect, Op, Transaction};
 
 use crate::admission::Operation;
+use crate::auth::authz::{Decision, refusal};
 use crate::context::{Context, WriteOptions};
 use crate::managed;
 use crate::plan::{Answer, Current, Plan, View, commit_status};
+use crate::request::RequestInfo;
 
 /// How often a plan is made anew when others write the same object all the time.
 const ATTEMPTS: usize = 64;
@@ -75,6 +77,13 @@ impl Context {
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
         let resource = &self.resource;
+        if self.info.verb != "create" {
+            // `PUT` and apply may make new objects for those who may make them.
+            let info = RequestInfo { verb: "create".into(), ..self.info.clone() };
+            if let Decision::NoOpinion(reason) = self.server.authorizer.authorize(&self.user, &info) {
+                return Err(refusal(&self.user, &info, &reason));
+            }
+        }
         let namespace = self.place(&mut object)?;
         let meta = meta_mut(&mut object);
         for field in [

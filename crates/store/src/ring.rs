@@ -26,6 +26,11 @@ impl Ring {
         self.floor
     }
 
+    /// The revision of the newest event there ever was, as far as this window can tell.
+    pub(crate) fn newest(&self) -> u64 {
+        self.events.back().map_or(self.floor, |event| event.revision)
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

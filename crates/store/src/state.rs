@@ -258,6 +258,12 @@ impl View<'_> {
         self.0.count(table)
     }
 
+    /// The revision at which a table was last changed, as far as its window tells. Whoever has read the table at this
+    /// revision or later has seen everything: while it stays the same, the table does.
+    pub fn changed(&self, table: &str) -> u64 {
+        self.0.table(table).map_or(self.0.floor, |table| table.ring.newest())
+    }
+
     /// The names of all tables that were ever written to.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.tables.keys()

@@ -2,4 +2,5 @@
 
 pub mod authn;
 pub mod authz;
+pub mod rbac;
 pub mod tokens;

@@ -12,6 +12,7 @@ use crate::server::Server;
 pub fn start(server: &Server) {
     spawn(server, forget(server.clone()));
     spawn(server, crds::run(server.clone()));
+    spawn(server, crate::auth::rbac::aggregation::run(server.clone()));
     spawn(server, namespaces::provision(server.clone()));
     spawn(server, namespaces::remove(server.clone()));
 }
