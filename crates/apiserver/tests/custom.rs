@@ -1,0 +1,228 @@
+//! Custom resources: defined, checked, pruned, defaulted, versioned, deleted.
+
+mod common;
+
+use common::{Api, CRDS, crd, version};
+use serde_json::{Value, json};
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+fn causes(status: &Value) -> Vec<String> {
+    let causes = status["details"]["causes"].as_array().cloned().unwrap_or_default();
+    causes
+        .iter()
+        .map(|own| format!("{}: {}", own["field"].as_str().unwrap(), own["message"].as_str().unwrap()))
+        .collect()
+}
+
+#[tokio::test]
+async fn objects_are_pruned_defaulted_and_validated() {
+    let api = Api::new().await;
+    let spec = json!({
+        "type": "object",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 1, "maximum": 10},
+            "color": {"type": "string", "default": "red", "enum": ["red", "blue"]},
+            "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        },
+    });
+    api.define(&crd("widgets", "Widget", json!([version("v1", spec)]))).await;
+    let made = api.create(WIDGETS, &widget("a", json!({"size": 1, "unknown": true}))).await;
+    assert_eq!(made["spec"], json!({"size": 1, "color": "red"}));
+    assert_eq!(made["metadata"]["generation"], 1);
+    for (spec, expected) in [
+        (json!({"size": 11}), "spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10"),
+        (
+            json!({"size": "1"}),
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+        (json!({}), "spec.size: Required value"),
+        (
+            json!({"size": 1, "color": "green"}),
+            "spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\"",
+        ),
+        (json!({"size": 1, "tags": ["x", "x"]}), "spec.tags[1]: Duplicate value: \"x\""),
+    ] {
+        let (code, status) = api.post(WIDGETS, &widget("b", spec.clone())).await;
+        assert_eq!((code, causes(&status)), (422, vec![expected.to_owned()]), "{spec}");
+    }
+    let (code, status) =
+        api.post(&format!("{WIDGETS}?fieldValidation=Strict"), &widget("b", json!({"size": 1, "sze": 2}))).await;
+    assert_eq!(
+        (code, status["message"].as_str().unwrap().contains("unknown field \"spec.sze\"")),
+        (400, true),
+        "{status}"
+    );
+}
+
+#[tokio::test]
+async fn status_and_spec_are_written_apart_and_the_generation_counts_the_spec() {
+    let api = Api::new().await;
+    let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
+    api.define(&crd("widgets", "Widget", json!([version("v1", spec)]))).await;
+    let path = format!("{WIDGETS}/a");
+    let mut first = widget("a", json!({"size": 1}));
+    first["status"] = json!({"ready": true});
+    let made = api.create(WIDGETS, &first).await;
+    assert_eq!(made.get("status"), None);
+    let (_, changed) =
+        api.merge(&format!("{path}/status"), &json!({"spec": {"size": 5}, "status": {"ready": true}})).await;
+    assert_eq!(
+        (&changed["spec"]["size"], &changed["status"]["ready"], &changed["metadata"]["generation"]),
+        (&1.into(), &true.into(), &1.into())
+    );
+    let (_, changed) = api.merge(&path, &json!({"spec": {"size": 5}, "status": {"ready": false}})).await;
+    assert_eq!(
+        (&changed["spec"]["size"], &changed["status"]["ready"], &changed["metadata"]["generation"]),
+        (&5.into(), &true.into(), &2.into())
+    );
+    let (_, labeled) = api.merge(&path, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!(labeled["metadata"]["generation"], 2);
+}
+
+#[tokio::test]
+async fn rules_decide_and_say_why() {
+    let api = Api::new().await;
+    let spec = json!({
+        "type": "object",
+        "x-kubernetes-validations": [
+            {"rule": "self.min <= self.max", "message": "min must not exceed max"},
+            {"rule": "self.min >= oldSelf.min", "messageExpression": "'min was ' + string(oldSelf.min)", "fieldPath": ".min", "reason": "FieldValueForbidden"},
+        ],
+        "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}},
+    });
+    // The message expression has no bound without one on the numbers' text: Kubernetes refuses it, and so do we.
+    let (code, status) = api.post(CRDS, &crd("widgets", "Widget", json!([version("v1", spec.clone())]))).await;
+    assert_eq!(code, 422, "{status}");
+    let mut bounded = spec;
+    bounded["x-kubernetes-validations"][1]["messageExpression"] = Value::Null;
+    bounded["x-kubernetes-validations"][1]["message"] = "min must not shrink".into();
+    api.define(&crd("widgets", "Widget", json!([version("v1", bounded)]))).await;
+    let (code, status) = api.post(WIDGETS, &widget("a", json!({"min": 2, "max": 1}))).await;
+    assert_eq!((code, causes(&status)), (422, vec!["spec: Invalid value: min must not exceed max".to_owned()]));
+    api.create(WIDGETS, &widget("a", json!({"min": 2, "max": 3}))).await;
+    let (code, status) = api.merge(&format!("{WIDGETS}/a"), &json!({"spec": {"min": 1}})).await;
+    assert_eq!((code, causes(&status)), (422, vec!["spec.min: Forbidden: min must not shrink".to_owned()]));
+    let broken = json!({"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self.x > 1"}]}}});
+    let (code, status) = api.post(CRDS, &crd("gadgets", "Gadget", json!([version("v1", broken)]))).await;
+    assert_eq!((code, status["message"].as_str().unwrap().contains("compilation failed")), (422, true), "{status}");
+}
+
+#[tokio::test]
+async fn versions_share_their_objects() {
+    let api = Api::new().await;
+    let one =
+        version("v1", json!({"type": "object", "properties": {"a": {"type": "string"}, "both": {"type": "string"}}}));
+    let mut two = version(
+        "v2",
+        json!({"type": "object", "properties": {"b": {"type": "string", "default": "x"}, "both": {"type": "string"}}}),
+    );
+    two["storage"] = false.into();
+    api.define(&crd("widgets", "Widget", json!([one, two]))).await;
+    api.create(WIDGETS, &widget("a", json!({"a": "1", "both": "2"}))).await;
+    let (_, seen) = api.get("/apis/example.com/v2/namespaces/default/widgets/a").await;
+    assert_eq!((&seen["apiVersion"], &seen["spec"]), (&"example.com/v2".into(), &json!({"both": "2"})));
+    let object =
+        json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "b"}, "spec": {"both": "3"}});
+    let made = api.create("/apis/example.com/v2/namespaces/default/widgets", &object).await;
+    assert_eq!(made["apiVersion"], "example.com/v2");
+    let (_, list) = api.get(WIDGETS).await;
+    let kinds: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["apiVersion"]).collect();
+    assert_eq!(kinds, ["example.com/v1", "example.com/v1"]);
+}
+
+#[tokio::test]
+async fn a_later_default_shows_on_read_without_a_write() {
+    let api = Api::new().await;
+    let path = format!("{CRDS}/widgets.example.com");
+    api.define(&crd(
+        "widgets",
+        "Widget",
+        json!([version("v1", json!({"type": "object", "properties": {"a": {"type": "string"}}}))]),
+    ))
+    .await;
+    let made = api.create(WIDGETS, &widget("a", json!({}))).await;
+    let (_, mut definition) = api.get(&path).await;
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["a"]["default"] =
+        "new".into();
+    let (code, answer) = api.put(&path, &definition).await;
+    assert_eq!(code, 200, "{answer}");
+    let seen = api.eventually(&format!("{WIDGETS}/a"), |_, seen| seen["spec"]["a"] == "new").await;
+    assert_eq!(seen["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test]
+async fn a_definition_goes_with_its_objects() {
+    let api = Api::new().await;
+    api.define(&crd("widgets", "Widget", json!([version("v1", json!({"type": "object"}))]))).await;
+    let mut held = widget("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    api.create(WIDGETS, &held).await;
+    api.create(WIDGETS, &widget("free", json!({}))).await;
+    let path = format!("{CRDS}/widgets.example.com");
+    let (code, _) = api.delete(&path).await;
+    assert_eq!(code, 200);
+    api.eventually(&format!("{WIDGETS}/free"), |code, _| code == 404).await;
+    let (code, _) = api.get(&path).await;
+    assert_eq!(code, 200, "something holds an object, so the definition stays");
+    api.merge(&format!("{WIDGETS}/held"), &json!({"metadata": {"finalizers": null}})).await;
+    api.eventually(&path, |code, _| code == 404).await;
+    api.eventually(WIDGETS, |code, _| code == 404).await;
+}
+
+#[tokio::test]
+async fn names_are_taken_once() {
+    let api = Api::new().await;
+    api.define(&crd("widgets", "Widget", json!([version("v1", json!({"type": "object"}))]))).await;
+    api.create(CRDS, &crd("widgetz", "Widget", json!([version("v1", json!({"type": "object"}))]))).await;
+    let second = api
+        .eventually(&format!("{CRDS}/widgetz.example.com"), |_, crd| {
+            crd["status"]["conditions"].as_array().is_some_and(|own| !own.is_empty())
+        })
+        .await;
+    let names = &second["status"]["conditions"][0];
+    assert_eq!(
+        (&names["type"], &names["status"], &names["reason"]),
+        (&"NamesAccepted".into(), &"False".into(), &"SingularConflict".into())
+    );
+    let (code, _) = api.get("/apis/example.com/v1/widgetz").await;
+    assert_eq!(code, 404);
+}
+
+#[tokio::test]
+async fn bad_definitions_are_refused_with_their_paths() {
+    let api = Api::new().await;
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut crd = crd("widgets", "Widget", json!([version("v1", json!({"type": "object"}))]));
+        change(&mut crd);
+        crd
+    };
+    for (name, crd, expected) in [
+        ("name", with(&|crd| crd["metadata"]["name"] = "other.example.com".into()), "metadata.name: Invalid value"),
+        ("group", with(&|crd| crd["spec"]["group"] = "nodots".into()), "spec.group: Invalid value"),
+        ("scope", with(&|crd| crd["spec"]["scope"] = "Galaxy".into()), "spec.scope: Unsupported value"),
+        ("storage", with(&|crd| crd["spec"]["versions"][0]["storage"] = false.into()), "spec.versions: Invalid value"),
+        (
+            "type",
+            with(&|crd| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({})),
+            "spec.validation.openAPIV3Schema.properties[spec].type: Required value",
+        ),
+        (
+            "column",
+            with(&|crd| {
+                crd["spec"]["versions"][0]["additionalPrinterColumns"] =
+                    json!([{"name": "A", "type": "string", "jsonPath": ".a["}])
+            }),
+            "spec.additionalPrinterColumns[0].jsonPath: Invalid value",
+        ),
+    ] {
+        let (code, status) = api.post(CRDS, &crd).await;
+        assert_eq!(code, 422, "{name}: {status}");
+        assert!(causes(&status).iter().any(|cause| cause.starts_with(expected)), "{name}: {:?}", causes(&status));
+    }
+}
