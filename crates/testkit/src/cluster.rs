@@ -1,0 +1,176 @@
+//! Clusters: embedded, served, real.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use conductor_apiserver::http::Listening;
+use conductor_apiserver::{Options, Server, User};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::{Answer, Namespace, Request};
+
+/// The variable that says where a real Kubernetes is.
+pub const KUBECONFIG: &str = "CONDUCTOR_KUBERNETES_KUBECONFIG";
+
+/// The user that tests are, on every cluster.
+const ADMIN: &str = "kubernetes-admin";
+/// An answer that takes longer than this is none.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster to test on. Cheap to clone; it ends with its last clone.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: &'static str,
+    server: Option<Server>,
+    kubeconfig: Option<PathBuf>,
+    // Both live for as long as the cluster does.
+    _listening: Option<Listening>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(server) = &self.server {
+            server.stop();
+        }
+    }
+}
+
+impl Cluster {
+    /// An API server in this process, in memory, without a socket.
+    pub async fn embedded() -> Cluster {
+        let server = Server::start(Options::default()).await.expect("the embedded server starts");
+        let client = server.client(User::new(ADMIN, ["system:masters"]));
+        Cluster::new("embedded", client, Some(server), None, None, None)
+    }
+
+    /// An API server in this process behind TLS on a free port of loopback, with a kubeconfig for programs.
+    pub async fn served() -> Cluster {
+        let server = Server::start(Options::default()).await.expect("the embedded server starts");
+        let listening = server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("loopback has a free port");
+        let url = format!("https://{}", listening.address);
+        let text = server.pki().kubeconfig(&url, ADMIN, Some("system:masters")).expect("a kubeconfig can be made");
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, text).expect("the temporary directory can be written");
+        let client = client_of(&path).await;
+        Cluster::new("served", client, Some(server), Some(path), Some(listening), Some(dir))
+    }
+
+    /// The real Kubernetes that [`KUBECONFIG`] names, if it does.
+    pub async fn real() -> Option<Cluster> {
+        let path = PathBuf::from(std::env::var_os(KUBECONFIG)?);
+        let client = client_of(&path).await;
+        Some(Cluster::new("real", client, None, Some(path), None, None))
+    }
+
+    fn new(
+        name: &'static str,
+        client: Client,
+        server: Option<Server>,
+        kubeconfig: Option<PathBuf>,
+        listening: Option<Listening>,
+        dir: Option<tempfile::TempDir>,
+    ) -> Cluster {
+        let inner = Inner { name, server, kubeconfig, _listening: listening, _dir: dir };
+        Cluster { client, inner: Arc::new(inner) }
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &'static str {
+        self.inner.name
+    }
+
+    /// A client of the cluster.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The server, if it is in this process.
+    pub fn server(&self) -> Option<&Server> {
+        self.inner.server.as_ref()
+    }
+
+    /// Where programs find the cluster; an embedded one has no such place.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        self.inner.kubeconfig.as_deref()
+    }
+
+    /// Sends a request as it is. Bodies are JSON unless a header says otherwise.
+    pub async fn send(&self, request: &Request) -> Answer {
+        let mut built = http::Request::builder().method(request.method.as_str()).uri(request.path.as_str());
+        if !request.body.is_empty() && !request.has("content-type") {
+            built = built.header("content-type", "application/json");
+        }
+        if !request.has("accept") {
+            built = built.header("accept", "application/json");
+        }
+        if !request.has("user-agent") {
+            built = built.header("user-agent", "testkit/1");
+        }
+        for (name, value) in &request.headers {
+            built = built.header(name, value);
+        }
+        let built = built
+            .body(Body::from(request.body.clone().into_bytes()))
+            .unwrap_or_else(|error| panic!("{} {}: {error}", request.method, request.path));
+        let exchange = async {
+            let response = self.client.send(built).await?;
+            let (parts, body) = response.into_parts();
+            let bytes = body.collect().await?.to_bytes();
+            Ok::<_, kube::Error>(Answer::new(parts.status.as_u16(), parts.headers, bytes))
+        };
+        match tokio::time::timeout(PATIENCE, exchange).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => panic!("{}: {} {}: {error}", self.name(), request.method, request.path),
+            Err(_) => panic!("{}: {} {}: no answer in {PATIENCE:?}", self.name(), request.method, request.path),
+        }
+    }
+
+    /// A new namespace for one test; it is deleted when dropped.
+    pub async fn namespace(&self) -> Namespace {
+        Namespace::create(self, &unique("test")).await
+    }
+}
+
+/// A name that no other run and no other test has.
+pub fn unique(prefix: &str) -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    format!("{prefix}-{:x}-{count}", since ^ (u64::from(std::process::id()) << 20))
+}
+
+async fn client_of(kubeconfig: &Path) -> Client {
+    let read = Kubeconfig::read_from(kubeconfig).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
+    let mut config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
+    // Only loopback and what the kubeconfig names is talked to.
+    config.proxy_url = None;
+    Client::try_from(config).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()))
+}
+
+/// A program that tests need: where a variable says, or on the path.
+pub fn program(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Some(path.into());
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// Says aloud that a test did nothing, and why.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+}

@@ -1,0 +1,19 @@
+//! The same requests to two clusters, and where the answers differ.
+//!
+//! What is sent is data: [`scenario`] reads written scenarios, [`breadth`] makes some for every built-in resource.
+//! [`normalise`] takes out what must differ (uids, times, versions); [`known`] reads the differences that
+//! `docs/parity.md` lists; everything else counts against us.
+
+pub mod breadth;
+mod compare;
+mod known;
+mod normalise;
+mod run;
+mod scenario;
+mod variants;
+
+pub use compare::{Difference, differences};
+pub use known::{Known, Rule};
+pub use normalise::normalise;
+pub use run::{Comparison, Report, compare_all};
+pub use scenario::{ParseError, Scenario, Step};

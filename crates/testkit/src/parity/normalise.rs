@@ -1,0 +1,131 @@
+//! Taking out of an answer what must differ between two servers.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+/// Managers that only a real cluster has: its controllers, who look at everything.
+const CONTROLLERS: &[&str] = &["kube-controller-manager", "kube-apiserver", "conductor"];
+
+static UID: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").expect("a pattern"));
+static TIME: LazyLock<Regex> = LazyLock::new(|| {
+    let recent = r"20(2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)";
+    Regex::new(recent).expect("a pattern")
+});
+static VERSION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"((?i:resource ?version)[^0-9]{1,24}|current: )\d+( \(\d+\))?").expect("a pattern")
+});
+static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
+
+/// Replaces what depends on the server and the moment:
+///
+/// - uids, times from 2026 on, resource versions and continue tokens, also within messages
+/// - addresses and ports that Services were given
+/// - the random end of generated names
+/// - the revisions (not the fields) of managers, and what a real cluster's controllers own
+/// - ages in tables
+pub fn normalise(value: &Value) -> Value {
+    let mut value = value.clone();
+    walk(&mut value, "");
+    ages(&mut value);
+    value
+}
+
+fn walk(value: &mut Value, key: &str) {
+    match value {
+        Value::String(text) => {
+            let replaced = match key {
+                "resourceVersion" if text.parse::<u64>().is_ok_and(|version| version > 1) => "<version>".into(),
+                "continue" if !text.is_empty() => "<continue>".into(),
+                "token" if text.len() > 100 => "<token>".into(),
+                _ => words(text),
+            };
+            *text = replaced;
+        }
+        Value::Number(_) if matches!(key, "nodePort" | "healthCheckNodePort") => *value = "<port>".into(),
+        Value::Array(items) => {
+            if key == "managedFields" {
+                items.retain(|item| {
+                    let manager = item["manager"].as_str().unwrap_or_default();
+                    !CONTROLLERS.contains(&manager) || item["operation"] == "Apply"
+                });
+            }
+            for item in items {
+                walk(item, key);
+            }
+        }
+        Value::Object(fields) => {
+            let generated = fields.get("generateName").and_then(Value::as_str).map(str::to_owned);
+            if let (Some(base), Some(Value::String(name))) = (generated, fields.get_mut("name"))
+                && !base.is_empty()
+                && name.len() > 5
+            {
+                let end = name.len() - 5;
+                name.replace_range(end.., "<5>");
+            }
+            for (key, value) in fields {
+                walk(value, key);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The same within a text.
+pub fn words(text: &str) -> String {
+    let text = UID.replace_all(text, "<uid>");
+    let text = TIME.replace_all(&text, "<time>");
+    let text = CLUSTER_IP.replace_all(&text, "<ip>");
+    VERSION.replace_all(&text, |found: &Captures<'_>| format!("{}<version>", &found[1])).into_owned()
+}
+
+/// A table's ages.
+fn ages(value: &mut Value) {
+    if let Value::Array(documents) = value {
+        documents.iter_mut().for_each(|document| ages(&mut document["object"]));
+        return;
+    }
+    if value["kind"] != "Table" {
+        return;
+    }
+    let named = |column: &Value| {
+        matches!(column["name"].as_str(), Some("Age" | "Last Seen" | "First Seen" | "Duration" | "Last Schedule"))
+    };
+    let columns: Vec<usize> = match value["columnDefinitions"].as_array() {
+        Some(columns) => (0..columns.len()).filter(|index| named(&columns[*index])).collect(),
+        None => Vec::new(),
+    };
+    let Some(rows) = value.get_mut("rows").and_then(Value::as_array_mut) else { return };
+    for cells in rows.iter_mut().filter_map(|row| row.get_mut("cells")?.as_array_mut()) {
+        for column in &columns {
+            if let Some(Value::String(age)) = cells.get_mut(*column)
+                && age.ends_with(['s', 'm'])
+            {
+                *age = "<age>".into();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_must_differ_is_taken_out() {
+        let check = |given: Value, expected: Value| assert_eq!(normalise(&given), expected);
+        check(json!({"resourceVersion": "123", "x": "123"}), json!({"resourceVersion": "<version>", "x": "123"}));
+        check(json!({"message": "resourceVersion: 12"}), json!({"message": "resourceVersion: <version>"}));
+        check(json!({"message": "too old resource version: 1 (99)"}), json!({"message": "too old resource version: <version>"}));
+        check(json!({"time": "2026-11-15T09:10:18Z", "old": "2001-01-01T00:00:00Z"}), json!({"time": "<time>", "old": "2001-01-01T00:00:00Z"}));
+        check(json!({"generateName": "a-", "name": "a-x7k2p"}), json!({"generateName": "a-", "name": "a-<5>"}));
+        check(json!({"managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}]}), json!({"managedFields": []}));
+        let table = |age: &str| json!({"kind": "Table", "columnDefinitions": [{"name": "Age"}], "rows": [{"cells": [age]}]});
+        check(table("5s"), table("<age>"));
+        check(table("<unknown>"), table("<unknown>"));
+    }
+}
