@@ -56,7 +56,7 @@ pub fn serve(
         }
     }
     if path == "/openapi/v2" || path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
-        return crate::openapi::serve(server, path, headers);
+        return crate::openapi::serve(server, path, query.get("hash"), headers);
     }
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let catalog = server.catalog();
