@@ -1,6 +1,8 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
 pub mod crds;
+mod follow;
+pub mod gc;
 pub mod namespaces;
 
 use std::future::Future;
@@ -15,6 +17,7 @@ pub fn start(server: &Server) {
     spawn(server, crate::auth::rbac::aggregation::run(server.clone()));
     spawn(server, namespaces::provision(server.clone()));
     spawn(server, namespaces::remove(server.clone()));
+    spawn(server, gc::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.
