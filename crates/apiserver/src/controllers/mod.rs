@@ -4,6 +4,7 @@ pub mod crds;
 mod follow;
 pub mod gc;
 pub mod namespaces;
+pub mod protection;
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub fn start(server: &Server) {
     spawn(server, namespaces::provision(server.clone()));
     spawn(server, namespaces::remove(server.clone()));
     spawn(server, gc::run(server.clone()));
+    spawn(server, protection::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.
