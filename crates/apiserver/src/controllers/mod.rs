@@ -1,6 +1,7 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
 pub mod crds;
+pub mod endpoints;
 mod follow;
 pub mod gc;
 pub mod namespaces;
@@ -20,6 +21,7 @@ pub fn start(server: &Server) {
     spawn(server, namespaces::remove(server.clone()));
     spawn(server, gc::run(server.clone()));
     spawn(server, protection::run(server.clone()));
+    spawn(server, endpoints::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.
