@@ -2,6 +2,7 @@
 
 pub mod crds;
 pub mod endpoints;
+pub mod events;
 mod follow;
 pub mod gc;
 pub mod namespaces;
@@ -22,6 +23,7 @@ pub fn start(server: &Server) {
     spawn(server, gc::run(server.clone()));
     spawn(server, protection::run(server.clone()));
     spawn(server, endpoints::run(server.clone()));
+    spawn(server, events::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.
