@@ -1,6 +1,7 @@
 //! Everything a developer of Conductor runs.
 #[cfg(test)]
 mod arrows;
+mod bench;
 mod generate;
 mod kubernetes;
 mod missing;
@@ -31,6 +32,9 @@ enum Command {
     Test(test::Options),
     /// Get the programs that tests use and this machine lacks
     Tools(tools::Options),
+    /// Load on an API server, ours or any other, and how fast it is
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Write the table of built-in kinds (crates/kinds/data) from a real kube-apiserver's OpenAPI and Go's types
     Generate(generate::Options),
     /// A real Kubernetes control plane on this machine, to compare with
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
+        Command::Bench(bench) => bench::run(&bench),
         Command::Generate(options) => generate::generate(&options),
         Command::Test(options) => test::run(&options),
         Command::Tools(options) => tools::run(&options),

@@ -174,7 +174,8 @@ impl Context {
             let answer = if returns_object { Answer::Object { code: 200, object } } else { Answer::Status(status) };
             return Ok(Plan::nothing(answer));
         }
-        let final_value = (object != current.object).then(|| resource.encode(&object));
+        // The event that says so has the revision of the deletion, so that watches go on after it.
+        let final_value = Some(resource.encode(&object));
         let mut ops = vec![Op::Delete { table, key: key.into(), expect: current.expect, final_value }];
         self.server.side_writes(self, view, &current.object, &Value::Null, &mut ops)?;
         let answer = if returns_object { Answer::Object { code: 200, object } } else { Answer::Status(status) };

@@ -1,0 +1,85 @@
+//! Load on an API server, ours or any other, and the two compared.
+//!
+//! The load generator is built only for this, and in release: `cargo xtask bench` runs itself again with its feature on.
+use std::path::PathBuf;
+
+#[cfg(feature = "bench")]
+mod chart;
+#[cfg(feature = "bench")]
+mod compare;
+#[cfg(feature = "bench")]
+mod load;
+#[cfg(feature = "bench")]
+mod objects;
+#[cfg(feature = "bench")]
+mod report;
+#[cfg(feature = "bench")]
+mod subject;
+#[cfg(feature = "bench")]
+mod watchers;
+#[cfg(feature = "bench")]
+mod workloads;
+
+/// What to measure.
+#[derive(clap::Subcommand)]
+pub enum Bench {
+    /// Measure one API server: a new `conductor up`, or the one that a kubeconfig names
+    Api(Api),
+    /// Measure etcd + kube-apiserver and `conductor up` in turns, write docs/benchmarks.md
+    Compare(Compare),
+}
+
+/// One server.
+#[derive(clap::Args)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub struct Api {
+    /// The server to measure; a `conductor up` of its own, built in release, if not given
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// How often; of each figure the median is shown
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub rounds: usize,
+    /// A tenth of the load: only shows that everything works
+    #[arg(long)]
+    pub quick: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Two servers.
+#[derive(clap::Args)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub struct Compare {
+    /// How often each is measured, in turns
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rounds: usize,
+    /// A tenth of the load: only shows that everything works
+    #[arg(long)]
+    pub quick: bool,
+    /// Where to write the table and the chart [default: docs/benchmarks.md, with benchmarks.svg beside it]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Measures.
+#[cfg(feature = "bench")]
+pub fn run(bench: &Bench) -> anyhow::Result<()> {
+    match bench {
+        Bench::Api(options) => compare::one(options),
+        Bench::Compare(options) => compare::both(options),
+    }
+}
+
+/// Runs this command again, from an xtask that has the load generator in it.
+#[cfg(not(feature = "bench"))]
+pub fn run(_: &Bench) -> anyhow::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = std::process::Command::new(cargo)
+        .args(["run", "--quiet", "--release", "--package", "xtask", "--features", "bench", "--"])
+        .args(std::env::args_os().skip(1))
+        .current_dir(crate::repository::root())
+        .status()?;
+    anyhow::ensure!(status.success(), "the benchmark failed: {status}");
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! What was measured, for people and for programs.
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+/// In what a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// More is better.
+    PerSecond,
+    /// Less is better.
+    Milliseconds,
+    /// Less is better.
+    Mebibytes,
+}
+
+impl Unit {
+    /// As written behind a figure.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::PerSecond => "/s",
+            Unit::Milliseconds => "ms",
+            Unit::Mebibytes => "MiB",
+        }
+    }
+
+    /// How many times better `own` is than `other`.
+    pub fn ratio(self, own: f64, other: f64) -> f64 {
+        match self {
+            Unit::PerSecond => own / other,
+            Unit::Milliseconds | Unit::Mebibytes => other / own,
+        }
+    }
+}
+
+/// One thing that was measured.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What.
+    pub what: &'static str,
+    /// In what.
+    pub unit: Unit,
+    /// How much.
+    pub value: f64,
+    /// Half of the requests took at most this, in milliseconds.
+    pub p50: Option<f64>,
+    /// All but one of a hundred took at most this, in milliseconds.
+    pub p99: Option<f64>,
+}
+
+impl Row {
+    /// A figure.
+    pub fn new(what: &'static str, unit: Unit, value: f64) -> Row {
+        Row { what, unit, value, p50: None, p99: None }
+    }
+
+    /// And how long it took each time.
+    pub fn with(self, p50: f64, p99: f64) -> Row {
+        Row { p50: Some(p50), p99: Some(p99), ..self }
+    }
+}
+
+/// Of several rounds, the middle of each figure.
+pub fn medians(rounds: &[Vec<Row>]) -> Vec<Row> {
+    let Some(first) = rounds.first() else { return Vec::new() };
+    let median = |what: &str, part: &dyn Fn(&Row) -> Option<f64>| {
+        let mut all: Vec<f64> = rounds.iter().flatten().filter(|row| row.what == what).filter_map(part).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    let of = |row: &Row| Row {
+        value: median(row.what, &|row| Some(row.value)).unwrap_or(row.value),
+        p50: median(row.what, &|row| row.p50),
+        p99: median(row.what, &|row| row.p99),
+        ..row.clone()
+    };
+    first.iter().map(of).collect()
+}
+
+/// A figure with as many digits as mean something.
+pub fn figure(value: f64) -> String {
+    if value < 10.0 {
+        return format!("{value:.2}");
+    }
+    if value < 100.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A table in aligned columns.
+pub fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.what.len()).max().unwrap_or(0);
+    let mut out = format!("{:width$}  {:>12}      {:>9}  {:>9}\n", "", "", "p50 ms", "p99 ms");
+    let show = |value: Option<f64>| value.map(figure).unwrap_or_default();
+    for row in rows {
+        let (value, unit) = (figure(row.value), row.unit.name());
+        let line = format!("{:width$}  {value:>12} {unit:<3}  {:>9}  {:>9}", row.what, show(row.p50), show(row.p99));
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+/// The same for programs.
+pub fn to_json(rows: &[Row]) -> Value {
+    let one = |row: &Row| json!({"what": row.what, "value": row.value, "unit": row.unit.name(), "p50ms": row.p50, "p99ms": row.p99});
+    json!({"figures": rows.iter().map(one).collect::<Vec<_>>(), "load": machine_load()})
+}
+
+/// How busy the machine has been in the last minute, and with how many processors.
+pub fn machine_load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("unknown").to_owned();
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{load} on {processors} processors")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_tables() {
+        let shown = [0.123, 9.996, 12.34, 999.6, 1234.0, 1_234_567.0].map(figure);
+        assert_eq!(shown, ["0.12", "10.00", "12.3", "1,000", "1,234", "1,234,567"]);
+        let rows =
+            [Row::new("create", Unit::PerSecond, 1200.0).with(1.0, 20.0), Row::new("memory", Unit::Mebibytes, 40.0)];
+        let expected = "                                p50 ms     p99 ms\n\
+            create         1,200 /s        1.00       20.0\n\
+            memory          40.0 MiB\n";
+        assert_eq!(table(&rows), expected);
+    }
+
+    #[test]
+    fn medians_by_name() {
+        let round =
+            |value| vec![Row::new("a", Unit::PerSecond, value).with(value, value), Row::new("b", Unit::Mebibytes, 1.0)];
+        let median = medians(&[round(3.0), round(1.0), round(2.0)]);
+        assert_eq!((median[0].value, median[0].p99, median[1].p50), (2.0, Some(2.0), None));
+        assert_eq!((Unit::PerSecond.ratio(6.0, 2.0), Unit::Mebibytes.ratio(2.0, 6.0)), (3.0, 3.0));
+    }
+}

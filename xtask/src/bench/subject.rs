@@ -1,0 +1,152 @@
+//! The servers that are measured.
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use conductor_testkit::wire::Endpoint;
+
+use crate::{kubernetes, repository};
+
+/// A server that runs, for as long as this lives.
+pub struct Subject {
+    /// How to reach it.
+    pub endpoint: Endpoint,
+    /// From its start to being ready, if it was started here.
+    pub ready: Option<Duration>,
+    process: Process,
+}
+
+enum Process {
+    Foreign,
+    Ours(Child, PathBuf),
+    Kubernetes(PathBuf),
+}
+
+impl Subject {
+    /// A server that somebody else runs.
+    pub fn foreign(kubeconfig: &Path) -> anyhow::Result<Subject> {
+        Ok(Subject { endpoint: Endpoint::from_kubeconfig(kubeconfig)?, ready: None, process: Process::Foreign })
+    }
+
+    /// A new `conductor up` on an empty data directory.
+    pub fn conductor(program: &Path, dir: &Path) -> anyhow::Result<Subject> {
+        let _ = fs::remove_dir_all(dir);
+        let data = dir.join("data");
+        fs::create_dir_all(dir)?;
+        let log = fs::File::create(dir.join("log"))?;
+        let started = Instant::now();
+        let child = Command::new(program)
+            .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(&data)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let mut process = Process::Ours(child, dir.to_owned());
+        let endpoint = (|| {
+            let Process::Ours(child, _) = &mut process else { bail!("not ours") };
+            let output = child.stdout.take().context("its output is not piped")?;
+            // The first line is printed when it is ready; then the kubeconfig is there too.
+            let mut line = String::new();
+            BufReader::new(output).read_line(&mut line)?;
+            ensure!(line.contains("is ready"), "it did not get ready: see {}", dir.join("log").display());
+            Ok(Endpoint::from_kubeconfig(&data.join("kubeconfig"))?)
+        })();
+        // Made before the first error may leave, so that the process ends with it.
+        let endpoint = match endpoint {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                end(&mut process);
+                return Err(error);
+            }
+        };
+        let mut subject = Subject { endpoint, ready: None, process };
+        subject.wait_ready()?;
+        subject.ready = Some(started.elapsed());
+        Ok(subject)
+    }
+
+    /// A new etcd, kube-apiserver and kube-controller-manager.
+    pub fn kubernetes(dir: &Path) -> anyhow::Result<Subject> {
+        let mut options = kubernetes::Options::new(dir);
+        options.unlimited_qps = true;
+        kubernetes::down(Some(dir))?;
+        let plane = kubernetes::up(&options)?;
+        let ready = plane.ready_after.iter().map(|(_, after)| *after).max();
+        let process = Process::Kubernetes(dir.to_owned());
+        let endpoint = Endpoint::from_kubeconfig(&plane.kubeconfig());
+        let subject = Subject { endpoint: endpoint?, ready, process };
+        subject.wait_ready()?;
+        Ok(subject)
+    }
+
+    fn wait_ready(&self) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            for _ in 0..3000 {
+                if self.endpoint.request("GET", "/readyz", None).await.is_ok_and(|answer| answer.code == 200) {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            bail!("the server is not ready")
+        })
+    }
+
+    /// Resident memory of all its processes in MiB, if they run here and the system tells.
+    pub fn memory(&self) -> Option<f64> {
+        let pids: Vec<u32> = match &self.process {
+            Process::Foreign => return None,
+            Process::Ours(child, _) => vec![child.id()],
+            Process::Kubernetes(dir) => {
+                let (_, components) = kubernetes::status(Some(dir)).ok()?;
+                components.iter().filter_map(|component| component.pid?.try_into().ok()).collect()
+            }
+        };
+        let kib: Option<Vec<f64>> = pids.into_iter().map(resident).collect();
+        Some(kib?.into_iter().sum::<f64>() / 1024.0)
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        end(&mut self.process);
+    }
+}
+
+fn end(process: &mut Process) {
+    match process {
+        Process::Foreign => {}
+        Process::Ours(child, dir) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            let _ = fs::remove_dir_all(dir);
+        }
+        Process::Kubernetes(dir) => {
+            if let Err(error) = kubernetes::down(Some(dir)) {
+                eprintln!("warning: the control plane in {} could not be stopped: {error:#}", dir.display());
+            }
+        }
+    }
+}
+
+/// KiB that a process has in memory.
+fn resident(pid: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Builds `conductor` as users do, and says where it is.
+pub fn build() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--package", "conductor"])
+        .current_dir(repository::root())
+        .status()?;
+    ensure!(status.success(), "conductor does not build: {status}");
+    Ok(repository::target().join("release/conductor"))
+}
