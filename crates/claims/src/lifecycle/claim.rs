@@ -100,6 +100,20 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
     plan
 }
 
+/// What is to be written about a claim that cannot be read: what is wrong with it.
+pub fn unreadable_claim(claim: &Value, errors: &[crate::errors::FieldError], now: &str) -> Plan {
+    let mut plan = Plan::default();
+    let message = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let condition = Condition::new("Bound", false, "Invalid", message.clone());
+    let phase = if phase(claim).is_empty() { "Pending" } else { phase(claim) };
+    let fields = json!({"phase": phase, "reason": "Invalid", "message": message});
+    if let Some(status) = status_patch(claim, fields, &[condition], now) {
+        plan.patch_status(claim, status, "say what is wrong with the claim");
+        plan.event(claim, true, "Invalid", message);
+    }
+    plan
+}
+
 /// Whether a lost claim may have the resource again: one reserved for it, or another object that an administrator put under the name.
 /// The same object, free again, may have been scrubbed: its data would be gone without a word.
 fn healed(scene: &ClaimScene<'_>) -> bool {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::lifecycle::claim::{deleting, uid};
 use crate::lifecycle::status::condition_of;
 use crate::lifecycle::write::{Plan, Target};
-use crate::lifecycle::{CLAIM_UID, RECORDED, RESOURCE_NAME, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
+use crate::lifecycle::{CLAIM_UID, RECORDED, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
 use crate::names::joined;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
@@ -87,6 +87,10 @@ pub fn implementations(
         }
         object["metadata"]["labels"][RESOURCE_UID] = json!(uid(resource));
         object["metadata"]["labels"][RESOURCE_NAME] = json!(label_value(name));
+        if !object["metadata"]["annotations"].is_object() {
+            object["metadata"]["annotations"] = json!({});
+        }
+        object["metadata"]["annotations"][RESOURCE_REF] = json!(reference_to(resource));
         let target = Target::of(&object);
         if target.api_version.is_empty() || target.kind.is_empty() {
             return Err(format!("a template of {} {name} has no apiVersion or kind", kind.names.resource));
@@ -100,6 +104,12 @@ fn implementation_name(resource: &str) -> String {
     let fits =
         resource.len() <= 63 && !resource.contains('.') && resource.starts_with(|c: char| c.is_ascii_lowercase());
     if fits { resource.to_owned() } else { joined(resource, "i") }
+}
+
+/// How an implementation names its resource.
+pub(crate) fn reference_to(resource: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{} {} {}", text(&resource["apiVersion"]), text(&resource["kind"]), text(&resource["metadata"]["name"]))
 }
 
 pub(crate) fn label_value(name: &str) -> String {

@@ -17,17 +17,17 @@ mod resource;
 mod status;
 mod write;
 
-pub use claim::{ClaimScene, claim};
+pub use claim::{ClaimScene, claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, orphan, owner};
-pub use resource::{Found, Presence, ResourceScene, resource};
-pub use status::{Condition, condition_of};
+pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};
+pub use status::{Condition, condition_of, status_patch};
 pub use write::{Event, Plan, Target, Verb, Version, Write};
 
 /// What the lives of volumes share.
 pub(crate) mod parts {
     pub(crate) use super::claim::{deleting, phase, uid};
-    pub(crate) use super::implementation::is_ready;
+    pub(crate) use super::implementation::{is_ready, reference_to};
     pub(crate) use super::status::status_patch;
     pub(crate) use super::write::finalizer;
 }
@@ -40,6 +40,8 @@ pub const RESOURCE_FINALIZER: &str = "conductor.io/resource";
 pub const RESOURCE_UID: &str = "conductor.io/resource-uid";
 /// On an implementation: the name of its resource.
 pub const RESOURCE_NAME: &str = "conductor.io/resource";
+/// On an implementation: apiVersion, kind and name of its resource, with spaces between.
+pub const RESOURCE_REF: &str = "conductor.io/resource-ref";
 /// On an implementation that outlived its resource by policy.
 pub const RETAINED: &str = "conductor.io/retained";
 /// On an implementation that its resource has taken into service; from then on it may hold data.
@@ -48,5 +50,7 @@ pub const RECORDED: &str = "conductor.io/recorded";
 pub const PROVISIONED_FOR: &str = "conductor.io/provisioned-for";
 /// On connection objects: the uid of their claim.
 pub const CLAIM_UID: &str = "conductor.io/claim-uid";
+/// On what was made for a claim: its namespace and name, with a slash between.
+pub const CLAIM_NAME: &str = "conductor.io/claim-name";
 /// Where implementations live.
 pub const SYSTEM_NAMESPACE: &str = "conductor-system";

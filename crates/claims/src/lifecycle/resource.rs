@@ -3,10 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
-use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value};
+use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_UID, RETAINED};
+use crate::lifecycle::{
+    PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RETAINED,
+};
 use crate::template::Expressions;
 use crate::types::ResourceType;
 use crate::views::Reclaim;
@@ -87,6 +89,19 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
         "Failed" if resource["status"]["reason"].as_str() == Some("ScrubFailed") => scrub(scene, &mut plan),
         _ if live.is_empty() && made_in_vain(resource) => plan.delete(resource, "its claim went before it was bound"),
         _ => provide(scene, &mut plan),
+    }
+    plan
+}
+
+/// What is to be written about a resource that something outside keeps from being made.
+pub fn resource_failed(resource: &Value, reason: &str, message: &str, now: &str) -> Plan {
+    let mut plan = Plan::default();
+    let condition = Condition::new("Ready", false, reason, message);
+    let bound = phase(resource) == "Bound";
+    let fields = json!({"phase": if bound { "Bound" } else { "Failed" }, "reason": reason, "message": message});
+    if let Some(status) = status_patch(resource, fields, &[condition], now) {
+        plan.patch_status(resource, status, "say what keeps the resource from being made");
+        plan.event(resource, true, "Failed", message);
     }
     plan
 }
@@ -305,7 +320,7 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             let labels = json!({RESOURCE_UID: uid(resource), RESOURCE_NAME: label_value(resource["metadata"]["name"].as_str().unwrap_or_default())});
             plan.patch(
                 object,
-                json!({"metadata": {"labels": labels, "annotations": {RETAINED: null}}}),
+                json!({"metadata": {"labels": labels, "annotations": {RETAINED: null, RESOURCE_REF: reference_to(resource)}}}),
                 "adopt the implementation",
             );
             ready = false;

@@ -59,7 +59,7 @@ fn merged(object: &Value, conditions: &[Condition], now: &str) -> Value {
 }
 
 /// The patch of a status that brings these fields and conditions; `None` if it has them. Null removes a field.
-pub(crate) fn status_patch(object: &Value, fields: Value, conditions: &[Condition], now: &str) -> Option<Value> {
+pub fn status_patch(object: &Value, fields: Value, conditions: &[Condition], now: &str) -> Option<Value> {
     let mut patch = Map::new();
     for (key, value) in fields.as_object().into_iter().flatten() {
         if object["status"][key] != *value {

@@ -256,6 +256,11 @@ impl Index {
         self.waiting.satisfied_by(&self.rules, self.default_class(), offer, limit)
     }
 
+    /// Names of resources that refer to the claim with this uid; sorted.
+    pub fn held_by(&self, uid: &str) -> Vec<Arc<str>> {
+        self.held.get(uid).into_iter().flatten().cloned().collect()
+    }
+
     /// Names of resources that hold a reference to this claim, by uid or, reserved, by name; sorted.
     pub(crate) fn holders(&self, ask: &Ask) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {
         let held = self.held.get(&ask.uid).cloned().unwrap_or_default();

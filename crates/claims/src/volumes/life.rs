@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::parts::{deleting, finalizer, phase, status_patch, uid};
+use crate::lifecycle::parts::{deleting, finalizer, phase, reference_to, status_patch, uid};
 use crate::lifecycle::{
-    Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_UID, RETAINED,
+    Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID, RETAINED,
 };
 use crate::matching::{Decision, Reason};
 use crate::volumes::provision::{Making, make};
@@ -295,8 +295,10 @@ fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
         );
     };
     if implementation["metadata"]["labels"][RESOURCE_UID].as_str() != Some(uid(scene.volume)) {
-        let patch =
-            json!({"metadata": {"labels": {RESOURCE_UID: uid(scene.volume)}, "annotations": {RECORDED: "true"}}});
+        let patch = json!({"metadata": {
+            "labels": {RESOURCE_UID: uid(scene.volume)},
+            "annotations": {RECORDED: "true", RESOURCE_REF: reference_to(scene.volume)},
+        }});
         plan.patch(implementation, patch, "the implementation is the volume's");
     }
     say(scene, "Available", Value::Null, Value::Null, plan);

@@ -31,5 +31,7 @@ pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 pub const PROVISIONER: &str = "volume.conductor.io";
 /// On a volume whose policy is Retain: `Recycle` scrubs it and uses it again.
 pub const RECLAIM: &str = "conductor.io/reclaim-policy";
+/// On a volume made from a class of ours: what is behind it, as JSON with `apiVersion`, `kind`, `namespace`, `name`.
+pub const IMPLEMENTATION: &str = "conductor.io/implementation";
 /// On a volume being scrubbed: the number of the scrub.
 pub const SCRUB: &str = "conductor.io/scrub";

@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 
 use crate::lifecycle::parts::{deleting, is_ready, uid};
 use crate::lifecycle::{
-    CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, SYSTEM_NAMESPACE, Target,
+    CLAIM_NAME, CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, SYSTEM_NAMESPACE, Target,
 };
 use crate::names::derived;
 use crate::template::{Expressions, render};
-use crate::volumes::{BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER};
+use crate::volumes::{BOUND_BY_CONTROLLER, IMPLEMENTATION, PROVISIONED_BY, PROVISIONER};
 
 /// What is needed to make a volume from a class of ours.
 #[derive(Clone, Copy)]
@@ -57,6 +57,11 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
             object["metadata"]["labels"] = json!({});
         }
         object["metadata"]["labels"][CLAIM_UID] = json!(uid(claim));
+        if !object["metadata"]["annotations"].is_object() {
+            object["metadata"]["annotations"] = json!({});
+        }
+        let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
+        object["metadata"]["annotations"][CLAIM_NAME] = json!(format!("{}/{}", text("namespace"), text("name")));
         plan.create(object, "make the volume's implementation");
         return Ok(format!("volume {name} is being made"));
     };
@@ -108,7 +113,18 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
             "uid": uid(claim),
         }),
     );
-    let annotations = json!({PROVISIONED_BY: PROVISIONER, PROVISIONED_FOR: uid(claim), BOUND_BY_CONTROLLER: "yes"});
+    let behind = json!({
+        "apiVersion": live["apiVersion"],
+        "kind": live["kind"],
+        "namespace": live["metadata"]["namespace"],
+        "name": name,
+    });
+    let annotations = json!({
+        PROVISIONED_BY: PROVISIONER,
+        PROVISIONED_FOR: uid(claim),
+        BOUND_BY_CONTROLLER: "yes",
+        IMPLEMENTATION: behind.to_string(),
+    });
     let object = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",

@@ -1,0 +1,130 @@
+//! Which kinds the server has and where.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::{Api, Failure};
+
+/// A kind as the server serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Its kind.
+    pub kind: String,
+    /// Its name in paths.
+    pub plural: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether status is written apart.
+    pub status: bool,
+    /// Other names people use.
+    pub aliases: Vec<String>,
+}
+
+impl Served {
+    /// The path of an object or, without a name, of a collection.
+    pub fn path(&self, api_version: &str, namespace: &str, name: &str, status: bool) -> String {
+        let root = if api_version.contains('/') { "/apis/" } else { "/api/" };
+        let mut path = format!("{root}{api_version}");
+        if self.namespaced && !namespace.is_empty() {
+            path += &format!("/namespaces/{namespace}");
+        }
+        path += &format!("/{}", self.plural);
+        if !name.is_empty() {
+            path += &format!("/{name}");
+        }
+        if status && self.status {
+            path += "/status";
+        }
+        path
+    }
+}
+
+#[derive(Clone)]
+struct Group {
+    kinds: HashMap<String, Arc<Served>>,
+    read: Instant,
+}
+
+/// What is known, by group and version.
+#[derive(Default)]
+pub struct Discovery {
+    groups: Mutex<HashMap<String, Group>>,
+}
+
+/// How long a kind that is not there is believed not to be.
+const STALE: Duration = Duration::from_millis(200);
+
+impl Discovery {
+    pub(super) async fn served(&self, api: &Api, api_version: &str, kind: &str) -> Result<Arc<Served>, Failure> {
+        let missing = || Failure::missing(format!("kind {kind} of {api_version} is not served here"));
+        let known = self.groups.lock().get(api_version).cloned();
+        if let Some(group) = known {
+            match group.kinds.get(kind) {
+                Some(served) => return Ok(served.clone()),
+                None if group.read.elapsed() < STALE => return Err(missing()),
+                None => {}
+            }
+        }
+        let kinds = self.read(api, api_version).await?;
+        let found = kinds.get(kind).cloned().ok_or_else(missing);
+        self.groups.lock().insert(api_version.to_owned(), Group { kinds, read: Instant::now() });
+        found
+    }
+
+    async fn read(&self, api: &Api, api_version: &str) -> Result<HashMap<String, Arc<Served>>, Failure> {
+        let root = if api_version.contains('/') { "/apis/" } else { "/api/" };
+        let list = api.read(&format!("{root}{api_version}")).await?.unwrap_or_default();
+        let mut kinds: HashMap<String, Served> = HashMap::new();
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let resources = list["resources"].as_array().cloned().unwrap_or_default();
+        for resource in resources.iter().filter(|r| !text(&r["name"]).contains('/')) {
+            let mut aliases = vec![text(&resource["name"]), text(&resource["singularName"])];
+            aliases.extend(resource["shortNames"].as_array().into_iter().flatten().map(text));
+            kinds.insert(
+                text(&resource["kind"]),
+                Served {
+                    kind: text(&resource["kind"]),
+                    plural: text(&resource["name"]),
+                    namespaced: resource["namespaced"].as_bool().unwrap_or(false),
+                    status: false,
+                    aliases,
+                },
+            );
+        }
+        for resource in &resources {
+            if let Some(plural) = text(&resource["name"]).strip_suffix("/status")
+                && let Some(served) = kinds.values_mut().find(|s| s.plural == plural)
+            {
+                served.status = true;
+            }
+        }
+        Ok(kinds.into_iter().map(|(kind, served)| (kind, Arc::new(served))).collect())
+    }
+
+    pub(super) async fn kind_of(&self, api: &Api, word: &str) -> Result<Option<(String, Arc<Served>)>, Failure> {
+        let word = word.to_ascii_lowercase();
+        let (word, group) = word.split_once('.').map_or((word.as_str(), None), |(w, g)| (w, Some(g.to_owned())));
+        let list = api.read("/apis").await?.unwrap_or_default();
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let mut versions = vec!["v1".to_owned()];
+        versions.extend(
+            list["groups"].as_array().into_iter().flatten().map(|g| text(&g["preferredVersion"]["groupVersion"])),
+        );
+        for version in versions.iter().filter(|v| !v.is_empty()) {
+            let own = version.split_once('/').map_or("", |(g, _)| g);
+            if group.as_ref().is_some_and(|g| g != own && g.split_once('.').map(|(_, g)| g) != Some(own)) {
+                continue;
+            }
+            let kinds = self.read(api, version).await?;
+            let named = |s: &&Arc<Served>| s.kind.eq_ignore_ascii_case(word) || s.aliases.iter().any(|a| a == word);
+            if let Some(served) = kinds.values().find(named) {
+                return Ok(Some((version.clone(), served.clone())));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,195 @@
+//! The Kubernetes API as the managers see it: requests, discovery, watches. Nothing here knows who answers.
+
+mod discovery;
+mod failure;
+mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use kube::client::Body;
+use serde_json::Value;
+
+use conductor_claims::lifecycle::Target;
+
+pub use discovery::{Discovery, Served};
+pub use failure::Failure;
+pub use watch::{Names, Sink, Watch};
+
+/// Under which name our fields are owned.
+pub const FIELD_MANAGER: &str = "conductor";
+
+/// A connection to an API server; cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+    discovery: Arc<Discovery>,
+}
+
+/// Text as it may stand in a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
+    text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+impl Api {
+    /// Over any client.
+    pub fn new(client: kube::Client) -> Api {
+        Api { client, discovery: Arc::default() }
+    }
+
+    /// Sends a request and reads the answer as JSON.
+    pub async fn call(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Value, Failure> {
+        let bytes = self.call_bytes(method, path, kind, body).await?;
+        serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))
+    }
+
+    /// Sends a request and gives the answer as it is.
+    pub async fn call_bytes(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Bytes, Failure> {
+        let response = self.open(method, path, kind, body).await?;
+        response.into_body().collect_bytes().await.map_err(|e| Failure::unreadable(&e.to_string()))
+    }
+
+    /// Sends a request; the answer is a success whose body is still to be read.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Vec<u8>,
+    ) -> Result<http::Response<Body>, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, kind)
+            .header(header::USER_AGENT, FIELD_MANAGER)
+            .body(Body::from(body))
+            .map_err(|e| Failure::unreadable(&e.to_string()))?;
+        let response = self.client.send(request).await.map_err(|e| Failure::unsent(&e.to_string()))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let body = response.into_body().collect_bytes().await.unwrap_or_default();
+        Err(Failure::answered(code, &body))
+    }
+
+    /// Reads a path; `None` if it is not there.
+    pub async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
+        match self.call(Method::GET, path, JSON, Vec::new()).await {
+            Ok(value) => Ok(Some(value)),
+            Err(failure) if failure.code == 404 => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The path of an object or, without a name, of a collection.
+    pub async fn path(&self, target: &Target) -> Result<String, Failure> {
+        let served = self.served(&target.api_version, &target.kind).await?;
+        Ok(served.path(&target.api_version, &target.namespace, &target.name, target.status))
+    }
+
+    /// Reads an object; `None` if it, or its kind, is not there.
+    pub async fn get(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Failure> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let served = match self.served(api_version, kind).await {
+            Ok(served) => served,
+            Err(failure) if failure.code == 404 => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        self.read(&served.path(api_version, namespace, name, false)).await
+    }
+
+    /// Every object of a kind, in pages; with `apiVersion` and `kind`.
+    pub async fn list(&self, api_version: &str, kind: &str, selector: &str) -> Result<Vec<Value>, Failure> {
+        self.list_in(api_version, kind, "", selector).await
+    }
+
+    /// Every object of a kind in a namespace, in pages; with `apiVersion` and `kind`.
+    pub async fn list_in(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        selector: &str,
+    ) -> Result<Vec<Value>, Failure> {
+        let path = self.served(api_version, kind).await?.path(api_version, namespace, "", false);
+        let mut all = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = self.page(&path, selector, &token).await?;
+            all.extend(page.items.into_iter().map(|object| typed(object, api_version, kind)));
+            token = page.metadata.next.unwrap_or_default();
+            if token.is_empty() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// How a kind is served; 404 if it is not.
+    pub async fn served(&self, api_version: &str, kind: &str) -> Result<Arc<Served>, Failure> {
+        self.discovery.served(self, api_version, kind).await
+    }
+
+    /// The kind a user means by a word: kind, plural, singular or short name, with or without group.
+    pub async fn kind_of(&self, word: &str) -> Result<Option<(String, Arc<Served>)>, Failure> {
+        self.discovery.kind_of(self, word).await
+    }
+
+    /// Creates or changes an object by server-side apply.
+    pub async fn apply(&self, object: &Value) -> Result<Value, Failure> {
+        let path = self.path(&Target::of(object)).await?;
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        self.call(Method::PATCH, &path, APPLY, object.to_string().into_bytes()).await
+    }
+
+    async fn page(&self, path: &str, selector: &str, token: &str) -> Result<Page, Failure> {
+        let mut path = format!("{path}?limit=500");
+        if !selector.is_empty() {
+            path += &format!("&labelSelector={}", escaped(selector));
+        }
+        if !token.is_empty() {
+            path += &format!("&continue={}", escaped(token));
+        }
+        let bytes = self.call_bytes(Method::GET, &path, JSON, Vec::new()).await?;
+        serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))
+    }
+}
+
+/// Items of a list do not say what they are.
+pub(crate) fn typed(mut object: Value, api_version: &str, kind: &str) -> Value {
+    if let Some(map) = object.as_object_mut() {
+        map.entry("apiVersion").or_insert_with(|| api_version.into());
+        map.entry("kind").or_insert_with(|| kind.into());
+    }
+    object
+}
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Page {
+    pub(crate) metadata: PageMeta,
+    #[serde(default)]
+    pub(crate) items: Vec<Value>,
+}
+
+#[derive(serde::Deserialize)]
+pub(crate) struct PageMeta {
+    #[serde(rename = "continue")]
+    pub(crate) next: Option<String>,
+    #[serde(rename = "resourceVersion", default)]
+    pub(crate) version: String,
+}
+
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const MERGE: &str = "application/merge-patch+json";
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";

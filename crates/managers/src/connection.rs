@@ -1,0 +1,128 @@
+//! A claim's connection details, read from its implementation, and the objects in the claim's namespace that hold them.
+
+use std::collections::BTreeMap;
+
+use conductor_claims::lifecycle::{Connection, binding_name};
+use conductor_claims::template::{Expressions, render};
+use conductor_claims::types::ResourceType;
+use serde_json::{Map, Value, json};
+
+use crate::api::Failure;
+use crate::desk::Desk;
+
+/// What was read for one claim.
+#[derive(Default)]
+pub(crate) struct Wiring {
+    details: Option<Map<String, Value>>,
+    provider: Option<String>,
+    objects: [Option<Value>; 4],
+}
+
+const OBJECTS: [(&str, &str); 4] =
+    [("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "Service"), ("discovery.k8s.io/v1", "EndpointSlice")];
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The decoded content of a Secret; what is no text is left out.
+fn decoded(secret: &Value) -> Map<String, Value> {
+    let data = secret["data"].as_object().into_iter().flatten();
+    data.filter_map(|(key, value)| Some((key.clone(), json!(base64_text(text(value))?)))).collect()
+}
+
+fn base64_text(encoded: &str) -> Option<String> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+impl Wiring {
+    pub(crate) async fn read(
+        desk: &Desk,
+        kind: &ResourceType,
+        claim: &Value,
+        resource: Option<&Value>,
+    ) -> Result<Wiring, Failure> {
+        let mut wiring = Wiring::default();
+        let uid = text(&claim["metadata"]["uid"]);
+        let deleting = !claim["metadata"]["deletionTimestamp"].is_null();
+        let refers = |r: &Value| {
+            let refs = r["spec"]["claimRefs"].as_array().into_iter().flatten();
+            refs.into_iter().any(|r| text(&r["uid"]) == uid)
+        };
+        if let Some(resource) = resource.filter(|r| !deleting && refers(r)) {
+            wiring.read_details(desk, claim, resource).await?;
+        }
+        let written = !claim["status"]["binding"]["name"].is_null();
+        if wiring.details.is_some() || (deleting && written) {
+            let (namespace, name) = (text(&claim["metadata"]["namespace"]), binding_name(kind, claim));
+            for (i, (api_version, object)) in OBJECTS.into_iter().enumerate() {
+                wiring.objects[i] = desk.cx.api.get(api_version, object, namespace, &name).await?;
+            }
+        }
+        Ok(wiring)
+    }
+
+    async fn read_details(&mut self, desk: &Desk, claim: &Value, resource: &Value) -> Result<(), Failure> {
+        let first = &resource["status"]["implementations"][0];
+        let api = &desk.cx.api;
+        let (api_version, kind) = (text(&first["apiVersion"]), text(&first["kind"]));
+        if kind.is_empty() {
+            return Ok(());
+        }
+        let Some(live) = api.get(api_version, kind, text(&first["namespace"]), text(&first["name"])).await? else {
+            return Ok(());
+        };
+        self.provider = Some(kind.to_owned());
+        let uid = text(&claim["metadata"]["uid"]);
+        let own = live["status"]["connections"].as_array().into_iter().flatten();
+        let own = own.into_iter().find(|c| text(&c["claimUid"]) == uid).map(|c| &c["secretRef"]);
+        let reference = own.unwrap_or(&live["status"]["connectionSecretRef"]);
+        let name = reference.as_str().unwrap_or_else(|| text(&reference["name"]));
+        let namespace = Some(text(&reference["namespace"])).filter(|n| !n.is_empty());
+        let namespace = namespace.unwrap_or_else(|| text(&live["metadata"]["namespace"]));
+        let mut details: Option<Map<String, Value>> = None;
+        if !name.is_empty() {
+            desk.note_secret(namespace, name, claim);
+            details = api.get("v1", "Secret", namespace, name).await?.map(|secret| decoded(&secret));
+        }
+        let said = &resource["spec"]["connection"];
+        if said.is_object() {
+            let secret = Value::Object(details.clone().unwrap_or_default());
+            let scope = BTreeMap::from([
+                ("implementation", &live),
+                ("resource", resource),
+                ("claim", claim),
+                ("secret", &secret),
+            ]);
+            let all = details.get_or_insert_with(Map::new);
+            for (key, value) in said.as_object().into_iter().flatten() {
+                // a text with ${…} is a template, any other is an expression
+                let made = match value.as_str() {
+                    Some(expression) if !expression.contains("${") => desk.cx.evaluator.evaluate(expression, &scope),
+                    _ => render(value, &scope, &[], &desk.cx.evaluator).map_err(|e| e.to_string()),
+                };
+                match made {
+                    Ok(Value::Null) => {}
+                    Ok(made) => drop(all.insert(key.clone(), made)),
+                    // what the implementation does not say yet, it will say in a later version
+                    Err(error) => tracing::debug!(key, %error, "a connection detail is not there yet"),
+                }
+            }
+        }
+        self.details = details.filter(|d| !d.is_empty());
+        Ok(())
+    }
+
+    pub(crate) fn connection(&self) -> Connection<'_> {
+        Connection {
+            details: self.details.as_ref(),
+            provider: self.provider.as_deref(),
+            secret: self.objects[0].as_ref(),
+            config_map: self.objects[1].as_ref(),
+            service: self.objects[2].as_ref(),
+            endpoints: self.objects[3].as_ref(),
+        }
+    }
+}

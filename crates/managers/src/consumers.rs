@@ -1,0 +1,216 @@
+//! Who uses which claim: Pods by their volumes and annotations, Ingresses and Services by theirs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+
+use crate::api::{Names, Sink};
+
+/// On a Pod: claims of other types than volumes, `KIND/NAME` with commas between.
+pub const CLAIMS: &str = "conductor.io/claims";
+/// On an Ingress or a Service: the name of its IngressClaim.
+pub const INGRESS_CLAIM: &str = "network.conductor.io/claim";
+
+/// A claim as consumers name it: the kind's word in lower case, namespace, name.
+type Claim = (String, String, String);
+/// Kind, namespace, name.
+type Consumer = (String, String, String);
+/// Told that the consumers of a claim have changed.
+type Listener = Box<dyn Fn(&str, &str, &str) + Send + Sync>;
+
+#[derive(Default)]
+struct Uses {
+    /// By claim: its consumers and their nodes; empty: not scheduled.
+    by_claim: HashMap<Claim, BTreeMap<String, String>>,
+    by_consumer: HashMap<Consumer, Vec<Claim>>,
+}
+
+/// Every use of every claim.
+#[derive(Default)]
+pub struct Consumers {
+    uses: Mutex<Uses>,
+    listeners: RwLock<Vec<Listener>>,
+}
+
+/// The claims that an object uses.
+fn uses(object: &Value) -> Vec<(String, String)> {
+    let annotations = &object["metadata"]["annotations"];
+    let mut all = Vec::new();
+    match object["kind"].as_str().unwrap_or_default() {
+        "Pod" => {
+            let pod = object["metadata"]["name"].as_str().unwrap_or_default();
+            for volume in object["spec"]["volumes"].as_array().into_iter().flatten() {
+                let claim = &volume["persistentVolumeClaim"]["claimName"];
+                if let Some(name) = claim.as_str() {
+                    all.push(("persistentvolumeclaim".to_owned(), name.to_owned()));
+                } else if volume["ephemeral"].is_object() {
+                    let name = format!("{pod}-{}", volume["name"].as_str().unwrap_or_default());
+                    all.push(("persistentvolumeclaim".to_owned(), name));
+                }
+            }
+            for claim in annotations[CLAIMS].as_str().unwrap_or_default().split(',') {
+                if let Some((kind, name)) = claim.trim().split_once('/') {
+                    all.push((kind.to_ascii_lowercase(), name.to_owned()));
+                }
+            }
+        }
+        "Ingress" | "Service" => {
+            if let Some(name) = annotations[INGRESS_CLAIM].as_str() {
+                all.push(("ingressclaim".to_owned(), name.to_owned()));
+            }
+        }
+        _ => {}
+    }
+    all
+}
+
+impl Consumers {
+    /// Calls back whenever the consumers of a claim change.
+    pub fn listen(&self, listener: impl Fn(&str, &str, &str) + Send + Sync + 'static) {
+        self.listeners.write().push(Box::new(listener));
+    }
+
+    /// Consumers of a claim with their nodes, under any of these words for its kind.
+    pub fn of(&self, words: &[String], namespace: &str, name: &str) -> Vec<(String, String)> {
+        let uses = self.uses.lock();
+        if uses.by_claim.is_empty() {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        for word in words {
+            let claim = (word.clone(), namespace.to_owned(), name.to_owned());
+            let of_word = uses.by_claim.get(&claim).into_iter().flatten();
+            all.extend(of_word.map(|(consumer, node)| (consumer.clone(), node.clone())));
+        }
+        all
+    }
+
+    /// Takes in one consumer as it is.
+    pub fn see(&self, object: &Value) {
+        let key = key(object);
+        let claims = uses(object).into_iter().map(|(kind, name)| (kind, key.1.clone(), name)).collect();
+        self.set(key, claims, object["spec"]["nodeName"].as_str().unwrap_or_default());
+    }
+
+    fn set(&self, consumer: Consumer, claims: Vec<Claim>, node: &str) {
+        let mut changed: Vec<Claim> = Vec::new();
+        {
+            let mut uses = self.uses.lock();
+            let shown = format!("{} {}", consumer.0, consumer.2);
+            let before = uses.by_consumer.remove(&consumer).unwrap_or_default();
+            for claim in before.into_iter().filter(|c| !claims.contains(c)) {
+                if let Some(consumers) = uses.by_claim.get_mut(&claim) {
+                    consumers.remove(&shown);
+                    if consumers.is_empty() {
+                        uses.by_claim.remove(&claim);
+                    }
+                }
+                changed.push(claim);
+            }
+            for claim in &claims {
+                let consumers = uses.by_claim.entry(claim.clone()).or_default();
+                if consumers.insert(shown.clone(), node.to_owned()).as_deref() != Some(node) {
+                    changed.push(claim.clone());
+                }
+            }
+            if !claims.is_empty() {
+                uses.by_consumer.insert(consumer, claims);
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        for listener in self.listeners.read().iter() {
+            for (kind, namespace, name) in &changed {
+                listener(kind, namespace, name);
+            }
+        }
+    }
+}
+
+/// Takes in consumers of one kind.
+pub struct ConsumerSink {
+    /// Where to.
+    pub consumers: Arc<Consumers>,
+    /// The kind.
+    pub kind: &'static str,
+}
+
+fn key(object: &Value) -> Consumer {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    (text(&object["kind"]), text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
+}
+
+impl Sink for ConsumerSink {
+    fn apply(&self, object: Value) {
+        self.consumers.see(&object);
+    }
+
+    fn delete(&self, object: Value) {
+        self.consumers.set(key(&object), Vec::new(), "");
+    }
+
+    fn synced(&self, names: &Names) {
+        let gone: Vec<Consumer> = {
+            let uses = self.consumers.uses.lock();
+            let there = |c: &&Consumer| c.0 != self.kind || names.contains(&(c.1.clone(), c.2.clone()));
+            uses.by_consumer.keys().filter(|c| !there(c)).cloned().collect()
+        };
+        for consumer in gone {
+            self.consumers.set(consumer, Vec::new(), "");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn consumers_name_claims() {
+        let check = |object: Value, expected: &[(&str, &str)]| {
+            let expected: Vec<_> = expected.iter().map(|(k, n)| ((*k).to_owned(), (*n).to_owned())).collect();
+            assert_eq!(uses(&object), expected, "{object}");
+        };
+        check(
+            json!({"kind": "Pod", "metadata": {"name": "web", "annotations": {CLAIMS: "RelationalDatabaseClaim/db, bucketclaim/b"}},
+                "spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "ephemeral": {}}]}}),
+            &[
+                ("persistentvolumeclaim", "data"),
+                ("persistentvolumeclaim", "web-e"),
+                ("relationaldatabaseclaim", "db"),
+                ("bucketclaim", "b"),
+            ],
+        );
+        check(
+            json!({"kind": "Ingress", "metadata": {"annotations": {INGRESS_CLAIM: "front"}}}),
+            &[("ingressclaim", "front")],
+        );
+        check(json!({"kind": "Service", "metadata": {}}), &[]);
+    }
+
+    #[test]
+    fn what_changes_is_told_once() {
+        let consumers = Arc::new(Consumers::default());
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = told.clone();
+        consumers.listen(move |kind, namespace, name| log.lock().push(format!("{kind} {namespace}/{name}")));
+        let sink = ConsumerSink { consumers: consumers.clone(), kind: "Pod" };
+        let pod = |node: &str| {
+            json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "a"},
+                "spec": {"nodeName": node, "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}})
+        };
+        let words = vec!["persistentvolumeclaim".to_owned()];
+        sink.apply(pod(""));
+        sink.apply(pod(""));
+        assert_eq!(consumers.of(&words, "a", "c"), [("Pod p".to_owned(), String::new())]);
+        sink.apply(pod("n1"));
+        assert_eq!(consumers.of(&words, "a", "c"), [("Pod p".to_owned(), "n1".to_owned())]);
+        sink.synced(&Names::new());
+        assert!(consumers.of(&words, "a", "c").is_empty());
+        assert_eq!(told.lock().len(), 3);
+    }
+}

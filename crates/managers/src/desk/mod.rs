@@ -1,0 +1,304 @@
+//! A desk: everything one type needs. Projections of what the watches show, the index over them, and the queue of what to look at.
+//!
+//! Objects are not kept: a claim or resource that is queued brings the object the watch showed, everything else is read when it
+//! is needed. What this process has written and the watch has not shown is assumed in the index.
+
+mod offers;
+mod sinks;
+mod work;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use conductor_claims::lifecycle::Plan;
+use conductor_claims::matching::{Decision, Index};
+use conductor_claims::rules::Rules;
+use conductor_claims::selector::Labels;
+use conductor_claims::views::Ask;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::api::{Api, Failure};
+use crate::consumers::Consumers;
+use crate::events::Events;
+use crate::expressions::{ClaimJudge, Evaluator};
+use crate::kind::Kind;
+use crate::queue::Queue;
+use crate::transport::{Broken, Transport};
+
+pub(crate) use sinks::{DeskSink, Role};
+pub(crate) use work::{Found, Outcome, Trouble};
+
+/// Namespace and name.
+pub(crate) type Key = (Arc<str>, Arc<str>);
+
+/// What there is to look at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Item {
+    /// A claim.
+    Claim(Arc<str>, Arc<str>),
+    /// A resource.
+    Resource(Arc<str>),
+    /// An object that may have lost its owner: apiVersion, kind, namespace, name.
+    Orphan(String, String, String, String),
+}
+
+/// What all desks share.
+pub struct Context {
+    pub(crate) api: Api,
+    pub(crate) transport: Transport,
+    pub(crate) consumers: Arc<Consumers>,
+    pub(crate) events: Events,
+    pub(crate) evaluator: Evaluator,
+    /// Asked to watch the implementations of a kind.
+    pub(crate) follow: Box<dyn Fn(&str, &str) + Send + Sync>,
+}
+
+/// A claim as far as it is remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) uid: Arc<str>,
+    pub(crate) resource: Option<Arc<str>>,
+    /// Says Bound.
+    pub(crate) bound: bool,
+    /// The resource it was last offered.
+    pub(crate) offered: Option<Arc<str>>,
+    /// What it last said about waiting, and when.
+    pub(crate) said: Option<(String, Instant)>,
+}
+
+pub(crate) struct State {
+    pub(crate) index: Index,
+    pub(crate) claims: HashMap<Key, Seen>,
+    pub(crate) claim_uids: HashMap<Arc<str>, Key>,
+    pub(crate) resource_uids: HashMap<Arc<str>, Arc<str>>,
+    pub(crate) classes: BTreeMap<String, Arc<Value>>,
+    /// Objects of queued items, as the watch showed them.
+    pub(crate) pinned: HashMap<Item, Value>,
+    /// Claims that a free resource was offered to without being taken.
+    pub(crate) tried: HashMap<Arc<str>, HashSet<Arc<str>>>,
+    /// Resources with an implementation or connection details.
+    pub(crate) wired: HashSet<Arc<str>>,
+    /// Secrets with connection details, by namespace and name: the claims that show them.
+    pub(crate) secrets: HashMap<(String, String), HashSet<Key>>,
+    /// Which classes are served: `None` is all.
+    pub(crate) served: Option<HashSet<String>>,
+}
+
+/// Everything of one type. See the module.
+pub struct Desk {
+    pub(crate) cx: Arc<Context>,
+    pub(crate) kind: Kind,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) words: Vec<String>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) queue: Queue<Item>,
+    /// How many of the three watches have shown everything once.
+    synced: AtomicUsize,
+    ready: Notify,
+}
+
+impl Desk {
+    /// An empty desk.
+    pub(crate) fn new(cx: Arc<Context>, kind: Kind) -> Arc<Desk> {
+        let rules = kind.rules();
+        let state = State {
+            index: Index::new(rules.clone()),
+            claims: HashMap::new(),
+            claim_uids: HashMap::new(),
+            resource_uids: HashMap::new(),
+            classes: BTreeMap::new(),
+            pinned: HashMap::new(),
+            tried: HashMap::new(),
+            wired: HashSet::new(),
+            secrets: HashMap::new(),
+            served: None,
+        };
+        Arc::new(Desk {
+            words: kind.claim_words(),
+            cx,
+            kind,
+            rules,
+            state: Mutex::new(state),
+            queue: Queue::default(),
+            synced: AtomicUsize::new(0),
+            ready: Notify::new(),
+        })
+    }
+
+    /// Whether everything has been seen once and nothing is being worked on.
+    pub fn is_idle(&self) -> bool {
+        self.is_synced() && self.queue.is_idle()
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) & 7 == 7
+    }
+
+    fn mark_synced(&self, role: Role) {
+        self.synced.fetch_or(1 << role as usize, Ordering::AcqRel);
+        if self.is_synced() {
+            self.ready.notify_waiters();
+        }
+    }
+
+    async fn until_synced(&self) {
+        loop {
+            let notified = self.ready.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.is_synced() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Decides about a claim; a bind is assumed at once, a claim that waits is noted as waiting.
+    pub(crate) fn decide(&self, ask: &Ask, claim: &Value) -> Decision {
+        let judge = ClaimJudge { evaluator: &self.cx.evaluator, rules: &self.rules, claim };
+        let mut state = self.state.lock();
+        state.index.stop_waiting(&ask.uid);
+        let decision = state.index.decide(ask, &judge);
+        match &decision {
+            Decision::Bind { resource, .. } => {
+                state.index.assume(ask, resource);
+            }
+            Decision::Wait { .. } | Decision::Provision { .. } => state.index.wait(ask),
+        }
+        decision
+    }
+
+    /// Sends a claim's plan and settles what was assumed about it.
+    pub(crate) async fn send_for_claim(&self, uid: &str, plan: Plan) -> Result<(), Broken> {
+        if plan.writes.is_empty() {
+            return Ok(());
+        }
+        let (_, resource) = self.kind.resource();
+        let revision = |versions: &[String]| -> Option<u64> {
+            let last = plan.writes.iter().zip(versions).rfind(|(w, _)| w.target.kind == resource)?;
+            last.1.parse().ok()
+        };
+        match self.cx.transport.send(&plan).await {
+            Ok(versions) => {
+                if let Some(revision) = revision(&versions) {
+                    self.state.lock().index.confirm(uid, revision);
+                }
+                self.cx.events.tell(plan.events);
+                Ok(())
+            }
+            Err(broken) => {
+                let mut state = self.state.lock();
+                match revision(&broken.done) {
+                    // the resource refers to the claim already: it stays assumed until the watch shows it
+                    Some(revision) => state.index.confirm(uid, revision),
+                    None => state.index.forget(uid),
+                }
+                Err(broken)
+            }
+        }
+    }
+
+    /// Sends any other plan.
+    pub(crate) async fn send(&self, plan: Plan) -> Result<(), Broken> {
+        if plan.writes.is_empty() {
+            return Ok(());
+        }
+        self.cx.transport.send(&plan).await?;
+        self.cx.events.tell(plan.events);
+        Ok(())
+    }
+
+    /// The labels of a node, if it is there.
+    pub(crate) async fn node_labels(&self, node: &str) -> Result<Option<Labels>, Failure> {
+        if node.is_empty() {
+            return Ok(None);
+        }
+        let object = self.cx.api.get("v1", "Node", "", node).await?;
+        Ok(object.map(|o| conductor_claims::selector::labels_of(o["metadata"].get("labels"))))
+    }
+
+    /// Wants a claim looked at.
+    pub(crate) fn touch_claim(&self, namespace: &str, name: &str) {
+        let key = (Arc::from(namespace), Arc::from(name));
+        if self.state.lock().claims.contains_key(&key) {
+            self.queue.add(Item::Claim(key.0, key.1));
+        }
+    }
+
+    /// Notes that a claim shows what a Secret holds.
+    pub(crate) fn note_secret(&self, namespace: &str, name: &str, claim: &Value) {
+        let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default().into();
+        let key = (text("namespace"), text("name"));
+        let secret = (namespace.to_owned(), name.to_owned());
+        self.state.lock().secrets.entry(secret).or_default().insert(key);
+    }
+
+    /// Wants claims looked at that show what a Secret holds.
+    pub(crate) fn touch_secret(&self, namespace: &str, name: &str) {
+        let secret = (namespace.to_owned(), name.to_owned());
+        let keys: Vec<Key> = {
+            let mut state = self.state.lock();
+            let Some(keys) = state.secrets.remove(&secret) else { return };
+            let kept: HashSet<Key> = keys.into_iter().filter(|key| state.claims.contains_key(key)).collect();
+            let all = kept.iter().cloned().collect();
+            if !kept.is_empty() {
+                state.secrets.insert(secret, kept);
+            }
+            all
+        };
+        keys.into_iter().for_each(|(namespace, name)| self.queue.add(Item::Claim(namespace, name)));
+    }
+
+    /// Wants the resource with this uid looked at, and its claims; whether it is one of ours.
+    pub(crate) fn touch_resource_uid(&self, uid: &str) -> bool {
+        let mut items = Vec::new();
+        {
+            let state = self.state.lock();
+            let Some(name) = state.resource_uids.get(uid) else { return false };
+            items.push(Item::Resource(name.clone()));
+            for r in state.index.get(name).into_iter().flat_map(|o| o.refs.iter()) {
+                if let Some((namespace, name)) = state.claim_uids.get(&r.uid) {
+                    items.push(Item::Claim(namespace.clone(), name.clone()));
+                }
+            }
+        }
+        items.into_iter().for_each(|item| self.queue.add(item));
+        true
+    }
+
+    /// Wants the claim with this uid looked at; whether it is one of ours.
+    pub(crate) fn touch_claim_uid(&self, uid: &str) -> bool {
+        let Some((namespace, name)) = self.state.lock().claim_uids.get(uid).cloned() else { return false };
+        self.queue.add(Item::Claim(namespace, name));
+        true
+    }
+
+    /// Says which classes a manager serves (`None`: all) and which stands in for none.
+    pub(crate) fn set_served(&self, served: Option<HashSet<String>>, default: Option<Arc<str>>) {
+        {
+            let mut state = self.state.lock();
+            if state.served == served && state.index.default_class() == default.as_deref() {
+                return;
+            }
+            state.served = served;
+            self.set_classes(&mut state);
+            state.index.set_default_class(default);
+        }
+        self.touch_waiting();
+    }
+
+    /// Wants every claim that waits looked at.
+    pub(crate) fn touch_waiting(&self) {
+        let keys: Vec<Key> = {
+            let state = self.state.lock();
+            state.claims.iter().filter(|(_, seen)| !seen.bound).map(|(key, _)| key.clone()).collect()
+        };
+        for (namespace, name) in keys {
+            self.queue.add(Item::Claim(namespace, name));
+        }
+    }
+}

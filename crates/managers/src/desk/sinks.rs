@@ -1,0 +1,310 @@
+//! What the watches of a type show, taken in: projected, indexed, and queued where there is something to do.
+
+use std::sync::Arc;
+
+use conductor_claims::views::{Offer, Phase};
+use conductor_claims::volumes;
+use serde_json::Value;
+
+use super::{Desk, Item, Key, Seen, State};
+use crate::api::{Names, Sink};
+use crate::kind::Kind;
+
+/// Which of a type's kinds a watch shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Resources.
+    Resource,
+    /// Claims.
+    Claim,
+    /// Classes.
+    Class,
+}
+
+/// Takes in one kind of a type.
+pub(crate) struct DeskSink {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) role: Role,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn key_of(object: &Value) -> Key {
+    (text(&object["metadata"]["namespace"]).into(), text(&object["metadata"]["name"]).into())
+}
+
+impl Sink for DeskSink {
+    fn apply(&self, object: Value) {
+        match self.role {
+            Role::Resource => self.desk.resource_shown(object),
+            Role::Claim => self.desk.claim_shown(object),
+            Role::Class => self.desk.class_shown(object),
+        }
+    }
+
+    fn delete(&self, object: Value) {
+        match self.role {
+            Role::Resource => self.desk.resource_gone(text(&object["metadata"]["name"])),
+            Role::Claim => self.desk.claim_gone(&key_of(&object), Some(text(&object["metadata"]["uid"]))),
+            Role::Class => self.desk.class_gone(text(&object["metadata"]["name"])),
+        }
+    }
+
+    fn synced(&self, names: &Names) {
+        let there = |namespace: &str, name: &str| names.contains(&(namespace.to_owned(), name.to_owned()));
+        match self.role {
+            Role::Resource => {
+                let gone: Vec<Arc<str>> = {
+                    let state = self.desk.state.lock();
+                    state.index.offers().filter(|o| !there("", &o.name)).map(|o| o.name.clone()).collect()
+                };
+                gone.iter().for_each(|name| self.desk.resource_gone(name));
+            }
+            Role::Claim => {
+                let gone: Vec<Key> = {
+                    let state = self.desk.state.lock();
+                    state.claims.keys().filter(|(namespace, name)| !there(namespace, name)).cloned().collect()
+                };
+                gone.iter().for_each(|key| self.desk.claim_gone(key, None));
+            }
+            Role::Class => {
+                let gone: Vec<String> = {
+                    let state = self.desk.state.lock();
+                    state.classes.keys().filter(|name| !there("", name)).cloned().collect()
+                };
+                gone.iter().for_each(|name| self.desk.class_gone(name));
+            }
+        }
+        self.desk.mark_synced(self.role);
+    }
+}
+
+impl Desk {
+    fn enqueue(&self, items: Vec<Item>) {
+        items.into_iter().for_each(|item| self.queue.add(item));
+    }
+
+    fn resource_shown(&self, object: Value) {
+        let offer = self.kind.offer(&object);
+        let name = offer.name.clone();
+        let mut items = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let before = state.index.get(&name).cloned();
+            if let Some(old) = before.as_ref().filter(|b| b.uid != offer.uid) {
+                let uid = old.uid.clone();
+                state.resource_uids.remove(&uid);
+                state.index.remove(&name);
+            }
+            state.resource_uids.insert(offer.uid.clone(), name.clone());
+            if matches!(self.kind, Kind::Generated(_)) {
+                let wired =
+                    !object["status"]["implementationRef"].is_null() || object["spec"]["connection"].is_object();
+                if wired {
+                    state.wired.insert(name.clone());
+                } else {
+                    state.wired.remove(&name);
+                }
+                self.follow_implementations(&object);
+            }
+            self.claims_concerned(&state, before.as_ref(), &offer, &mut items);
+            let settled = self.resource_settled(&state, &object, &offer);
+            state.index.upsert(offer);
+            items.extend(self.wake(&mut state, &name));
+            if !settled {
+                let item = Item::Resource(name);
+                state.pinned.insert(item.clone(), object);
+                items.push(item);
+            }
+        }
+        self.enqueue(items);
+    }
+
+    /// Claims that a change of their resource concerns: those it no longer refers to and, where a claim shows what its resource
+    /// says, those it does.
+    fn claims_concerned(&self, state: &State, before: Option<&Offer>, now: &Offer, items: &mut Vec<Item>) {
+        let mut concern = |uid: &Arc<str>| {
+            if let Some((namespace, name)) = state.claim_uids.get(uid) {
+                items.push(Item::Claim(namespace.clone(), name.clone()));
+            }
+        };
+        let replaced = before.is_some_and(|b| b.uid != now.uid);
+        for r in before.into_iter().flat_map(|b| b.refs.iter()).filter(|r| !r.uid.is_empty()) {
+            if replaced || !now.refs.iter().any(|n| n.uid == r.uid) {
+                concern(&r.uid);
+            }
+        }
+        let showing = matches!(self.kind, Kind::Generated(_));
+        let changed = before.is_none_or(|b| b.phase != now.phase || b.capacity != now.capacity || b.shape != now.shape);
+        let wired = state.wired.contains(&now.name);
+        for r in now.refs.iter().filter(|r| !r.uid.is_empty()) {
+            let seen = state.claim_uids.get(&r.uid).and_then(|key| state.claims.get(key));
+            let agreed = seen.is_some_and(|s| s.bound && s.resource.as_ref() == Some(&now.name));
+            let broken = now.phase != Phase::Bound && agreed;
+            if broken || (showing && (wired || (changed && !agreed))) {
+                concern(&r.uid);
+            }
+        }
+    }
+
+    /// Whether there is nothing to do about a resource, as far as can be seen from here: the common end of a bind.
+    fn resource_settled(&self, state: &State, object: &Value, offer: &Offer) -> bool {
+        if offer.deleting || state.wired.contains(&offer.name) {
+            return false;
+        }
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        let protected = finalizers.is_some_and(|f| f.iter().any(|f| text(f) == volumes::VOLUME_PROTECTION));
+        let known = match &self.kind {
+            Kind::Volumes { protect } => {
+                (protected || !protect) && object["metadata"]["annotations"][volumes::PROVISIONED_BY].is_null()
+            }
+            Kind::Generated(_) => !object["spec"]["template"].is_object() && object["spec"]["templates"].is_null(),
+        };
+        let agreed = |uid: &Arc<str>| {
+            let seen = state.claim_uids.get(uid).and_then(|key| state.claims.get(key));
+            seen.is_some_and(|s| s.resource.as_ref().is_none_or(|r| *r == offer.name))
+        };
+        let bound = offer.phase == Phase::Bound && !offer.refs.is_empty();
+        let free = offer.phase == Phase::Available && offer.refs.is_empty();
+        let ready = matches!(self.kind, Kind::Volumes { .. }) || !object["status"]["conditions"].is_null();
+        known && ready && (free || (bound && offer.refs.iter().all(|r| agreed(&r.uid))))
+    }
+
+    fn resource_gone(&self, name: &str) {
+        let mut items = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let Some(offer) = state.index.get(name).cloned() else { return };
+            state.index.remove(name);
+            state.resource_uids.remove(&offer.uid);
+            state.wired.remove(name);
+            state.tried.remove(name);
+            state.pinned.remove(&Item::Resource(offer.name.clone()));
+            for r in &offer.refs {
+                if let Some((namespace, name)) = state.claim_uids.get(&r.uid) {
+                    items.push(Item::Claim(namespace.clone(), name.clone()));
+                }
+            }
+        }
+        self.enqueue(items);
+    }
+
+    fn claim_shown(&self, object: Value) {
+        let key = key_of(&object);
+        let uid: Arc<str> = text(&object["metadata"]["uid"]).into();
+        let known = self.state.lock().claims.get(&key).map(|seen| seen.uid.clone());
+        if known.is_some_and(|known| known != uid) {
+            self.claim_gone(&key, None);
+        }
+        let item = Item::Claim(key.0.clone(), key.1.clone());
+        {
+            let mut state = self.state.lock();
+            let bound = text(&object["status"]["phase"]) == "Bound";
+            let resource = Some(self.kind.named(&object)).filter(|n| !n.is_empty()).map(Arc::from);
+            let settled = bound && self.claim_settled(&state, &object);
+            let old = state.claims.remove(&key);
+            let (offered, said) = old.map_or((None, None), |old| (old.offered, old.said));
+            state.claim_uids.insert(uid.clone(), key.clone());
+            state.claims.insert(key, Seen { uid: uid.clone(), resource, bound, offered, said });
+            if settled {
+                state.index.stop_waiting(&uid);
+                state.pinned.remove(&item);
+                return;
+            }
+            state.pinned.insert(item.clone(), object);
+        }
+        self.queue.add(item);
+    }
+
+    /// Whether a claim and its resource agree and nothing is left to write.
+    pub(crate) fn claim_settled(&self, state: &State, object: &Value) -> bool {
+        let meta = &object["metadata"];
+        if !meta["deletionTimestamp"].is_null() || text(&object["status"]["phase"]) != "Bound" {
+            return false;
+        }
+        let name = self.kind.named(object);
+        let Some(offer) = state.index.get(name) else { return false };
+        let uid = text(&meta["uid"]);
+        let holds = offer.refs.iter().any(|r| r.uid.as_ref() == uid) && offer.phase == Phase::Bound && !offer.deleting;
+        let finalizer = |name: &str| meta["finalizers"].as_array().is_some_and(|f| f.iter().any(|f| text(f) == name));
+        let said = conductor_claims::lifecycle::condition_of(object, "Bound").is_none_or(|(holds, _, _)| holds);
+        holds
+            && said
+            && match &self.kind {
+                Kind::Volumes { protect } => {
+                    meta["annotations"][volumes::BIND_COMPLETED].is_string()
+                        && (!protect || finalizer(volumes::CLAIM_PROTECTION))
+                }
+                Kind::Generated(_) => {
+                    !state.wired.contains(name) && finalizer(conductor_claims::lifecycle::CLAIM_FINALIZER)
+                }
+            }
+    }
+
+    fn claim_gone(&self, key: &Key, uid: Option<&str>) {
+        let mut items = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let Some(seen) = state.claims.get(key).cloned() else { return };
+            if uid.is_some_and(|uid| uid != seen.uid.as_ref()) {
+                return;
+            }
+            state.claims.remove(key);
+            state.claim_uids.remove(&seen.uid);
+            state.index.stop_waiting(&seen.uid);
+            state.pinned.remove(&Item::Claim(key.0.clone(), key.1.clone()));
+            items.extend(state.index.held_by(&seen.uid).into_iter().map(Item::Resource));
+            state.index.forget(&seen.uid);
+            if let Some(offered) = seen.offered {
+                items.extend(self.wake(&mut state, &offered));
+            }
+        }
+        self.enqueue(items);
+    }
+
+    fn class_shown(&self, object: Value) {
+        {
+            let mut state = self.state.lock();
+            state.classes.insert(text(&object["metadata"]["name"]).to_owned(), Arc::new(object));
+            self.set_classes(&mut state);
+        }
+        self.touch_waiting();
+    }
+
+    fn class_gone(&self, name: &str) {
+        {
+            let mut state = self.state.lock();
+            if state.classes.remove(name).is_none() {
+                return;
+            }
+            state.index.remove_profile(name);
+            self.set_classes(&mut state);
+        }
+        self.touch_waiting();
+    }
+
+    /// Brings the index in step with the classes and with who serves them.
+    pub(crate) fn set_classes(&self, state: &mut State) {
+        let profiles: Vec<_> = state
+            .classes
+            .iter()
+            .filter_map(|(name, object)| {
+                let served = state.served.as_ref().is_none_or(|served| served.contains(name));
+                self.kind.profile(object, served).ok()
+            })
+            .collect();
+        profiles.into_iter().for_each(|profile| state.index.set_profile(profile));
+        if matches!(self.kind, Kind::Volumes { .. }) {
+            let default = volumes::default_class(state.classes.values().map(AsRef::as_ref));
+            state.index.set_default_class(default);
+        }
+    }
+
+    fn follow_implementations(&self, object: &Value) {
+        for implementation in object["status"]["implementations"].as_array().into_iter().flatten() {
+            (self.cx.follow)(text(&implementation["apiVersion"]), text(&implementation["kind"]));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The workers of a desk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_claims::lifecycle::{Presence, orphan, owner};
+use serde_json::{Value, json};
+
+use super::{Desk, Item, Key};
+use crate::api::Failure;
+use crate::kind::Kind;
+use crate::transport::Broken;
+
+/// What came of looking at an item.
+pub(crate) enum Outcome {
+    /// Nothing more for now.
+    Settled,
+    /// To be looked at again after a while.
+    Later(Duration),
+}
+
+/// Why looking at an item failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// A read.
+    #[error(transparent)]
+    Read(#[from] Failure),
+    /// A write.
+    #[error(transparent)]
+    Write(#[from] Broken),
+    /// What was read does not go with what was decided: someone was faster.
+    #[error("something has changed meanwhile")]
+    Outdated,
+}
+
+impl Trouble {
+    fn is_race(&self) -> bool {
+        match self {
+            Trouble::Read(failure) => failure.is_race(),
+            Trouble::Write(broken) => broken.failure.is_race(),
+            Trouble::Outdated => true,
+        }
+    }
+}
+
+/// Whether a claim is there, with what is known of it.
+pub(crate) enum Found {
+    Alive(Value),
+    Gone,
+}
+
+impl Found {
+    pub(crate) fn presence(&self) -> Presence<'_> {
+        match self {
+            Found::Alive(object) => Presence::Alive(object),
+            Found::Gone => Presence::Gone,
+        }
+    }
+}
+
+/// How often claims that wait say anew why.
+pub(crate) const SAY_EVERY: Duration = Duration::from_secs(30);
+
+impl Desk {
+    /// Works for ever.
+    pub(crate) async fn work(self: Arc<Self>) {
+        self.until_synced().await;
+        loop {
+            let (item, failures) = self.queue.next().await;
+            match self.look_at(&item, failures > 0).await {
+                Ok(Outcome::Settled) => self.queue.done(&item),
+                Ok(Outcome::Later(pause)) => {
+                    self.queue.done(&item);
+                    self.queue.add_after(item, pause);
+                }
+                Err(trouble) => {
+                    if trouble.is_race() {
+                        tracing::debug!(?item, %trouble, "will look again");
+                    } else {
+                        tracing::warn!(?item, %trouble, "will try again");
+                    }
+                    self.queue.failed(&item);
+                }
+            }
+        }
+    }
+
+    /// Lets claims that wait say anew why, now and then; runs for ever.
+    pub(crate) async fn refresh(&self) {
+        loop {
+            tokio::time::sleep(SAY_EVERY).await;
+            self.touch_waiting();
+        }
+    }
+
+    async fn look_at(&self, item: &Item, fresh: bool) -> Result<Outcome, Trouble> {
+        match item {
+            Item::Claim(namespace, name) => {
+                let key = (namespace.clone(), name.clone());
+                let result = match &self.kind {
+                    Kind::Volumes { protect } => self.volume_claim(&key, *protect, fresh).await,
+                    Kind::Generated(kind) => self.generated_claim(&key, kind, fresh).await,
+                };
+                self.offer_on(&key);
+                result
+            }
+            Item::Resource(name) => match &self.kind {
+                Kind::Volumes { protect } => self.volume(name, *protect, fresh).await,
+                Kind::Generated(kind) => self.generated_resource(name, kind, fresh).await,
+            },
+            Item::Orphan(api_version, kind, namespace, name) => self.orphan(api_version, kind, namespace, name).await,
+        }
+    }
+
+    /// The claim as the watch showed it or, if that is not at hand or was not good enough, as it is.
+    pub(crate) async fn claim_object(&self, key: &Key, fresh: bool) -> Result<Option<Value>, Failure> {
+        let pinned = self.state.lock().pinned.remove(&Item::Claim(key.0.clone(), key.1.clone()));
+        if let Some(object) = pinned.filter(|_| !fresh) {
+            return Ok(Some(object));
+        }
+        let (api_version, kind) = self.kind.claim();
+        self.cx.api.get(&api_version, kind, &key.0, &key.1).await
+    }
+
+    /// The same for a resource.
+    pub(crate) async fn resource_object(&self, name: &str, fresh: bool) -> Result<Option<Value>, Failure> {
+        let pinned = self.state.lock().pinned.remove(&Item::Resource(name.into()));
+        if let Some(object) = pinned.filter(|_| !fresh) {
+            return Ok(Some(object));
+        }
+        let (api_version, kind) = self.kind.resource();
+        self.cx.api.get(&api_version, kind, "", name).await
+    }
+
+    /// Whether a claim is there: what the watch shows counts, that it shows nothing does not; then the server is asked.
+    pub(crate) async fn find_claim(&self, uid: &str, namespace: &str, name: &str) -> Result<Found, Failure> {
+        {
+            let state = self.state.lock();
+            if let Some((key, seen)) = state.claim_uids.get(uid).and_then(|key| Some((key, state.claims.get(key)?))) {
+                let field = if matches!(self.kind, Kind::Volumes { .. }) { "volumeName" } else { "resourceName" };
+                let mut object = json!({
+                    "metadata": {"namespace": key.0.as_ref(), "name": key.1.as_ref(), "uid": uid},
+                    "spec": {},
+                });
+                if let Some(resource) = &seen.resource {
+                    object["spec"][field] = json!(resource.as_ref());
+                }
+                return Ok(Found::Alive(object));
+            }
+        }
+        let (api_version, kind) = self.kind.claim();
+        let live = self.cx.api.get(&api_version, kind, namespace, name).await?;
+        Ok(live.filter(|o| o["metadata"]["uid"].as_str() == Some(uid)).map_or(Found::Gone, Found::Alive))
+    }
+
+    /// Whether a claim may say again why it waits: at once if the leading reason is another, else not too often.
+    pub(crate) fn may_say(&self, key: &Key, leading: &str) -> Result<(), Duration> {
+        let mut state = self.state.lock();
+        let Some(seen) = state.claims.get_mut(key) else { return Ok(()) };
+        if let Some((said, at)) = &seen.said
+            && said == leading
+            && at.elapsed() < SAY_EVERY
+        {
+            return Err(SAY_EVERY - at.elapsed());
+        }
+        seen.said = Some((leading.to_owned(), std::time::Instant::now()));
+        Ok(())
+    }
+
+    /// An object whose owner is gone is removed, where that is ours to do.
+    async fn orphan(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<Outcome, Trouble> {
+        let Some(object) = self.cx.api.get(api_version, kind, namespace, name).await? else {
+            return Ok(Outcome::Settled);
+        };
+        if owner(&object).is_none() || crate::orphans::owner_lives(&self.cx.api, &object).await? {
+            return Ok(Outcome::Settled);
+        }
+        self.send(orphan(&object)).await?;
+        Ok(Outcome::Settled)
+    }
+}

@@ -1,0 +1,165 @@
+//! Generated types: what a desk does about their claims and resources.
+
+use std::collections::HashMap;
+
+use conductor_claims::lifecycle::{
+    ClaimScene, Found as Implementation, Presence, RESOURCE_UID, ResourceScene, claim, implementations, resource,
+    resource_failed, unreadable_claim,
+};
+use conductor_claims::matching::Decision;
+use conductor_claims::types::ResourceType;
+use serde_json::Value;
+
+use crate::clock::now;
+use crate::connection::Wiring;
+use crate::desk::{Desk, Found, Key, Outcome, Trouble};
+use crate::volumes::leading;
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+impl Desk {
+    pub(crate) async fn generated_claim(
+        &self,
+        key: &Key,
+        kind: &ResourceType,
+        fresh: bool,
+    ) -> Result<Outcome, Trouble> {
+        let Some(object) = self.claim_object(key, fresh).await? else { return Ok(Outcome::Settled) };
+        if self.claim_settled(&self.state.lock(), &object) {
+            return Ok(Outcome::Settled);
+        }
+        let uid = text(&object["metadata"]["uid"]).to_owned();
+        let users = self.cx.consumers.of(&self.words, &key.0, &key.1);
+        let consumers: Vec<String> = users.into_iter().map(|(consumer, _)| consumer).collect();
+        let time = now();
+        let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+        let (decision, class) = match self.kind.ask(&object, !consumers.is_empty(), None) {
+            _ if deleting => {
+                self.state.lock().index.stop_waiting(&uid);
+                (None, None)
+            }
+            Err(errors) => {
+                self.state.lock().index.stop_waiting(&uid);
+                self.send(unreadable_claim(&object, &errors, &time)).await?;
+                return Ok(Outcome::Settled);
+            }
+            Ok(ask) => {
+                let decision = self.decide(&ask, &object);
+                let state = self.state.lock();
+                let class = state.index.class_of(&ask).and_then(|name| state.classes.get(name.as_ref()).cloned());
+                (Some(decision), class)
+            }
+        };
+        let named = self.kind.named(&object).to_owned();
+        let wanted = match (&decision, named.is_empty()) {
+            (_, false) => named,
+            (Some(Decision::Bind { resource, .. }), _) => resource.to_string(),
+            _ => ClaimScene::made_name(kind, &object),
+        };
+        let (api_version, resource_kind) = self.kind.resource();
+        let gathered = async {
+            let live = self.cx.api.get(&api_version, resource_kind, "", &wanted).await?;
+            let wiring = Wiring::read(self, kind, &object, live.as_ref()).await?;
+            Ok::<_, crate::api::Failure>((live, wiring))
+        };
+        let (live, wiring) = match gathered.await {
+            Ok(gathered) => gathered,
+            Err(failure) => {
+                self.state.lock().index.forget(&uid);
+                return Err(failure.into());
+            }
+        };
+        let plan = claim(&ClaimScene {
+            kind,
+            claim: &object,
+            decision: decision.as_ref(),
+            resource: live.as_ref(),
+            class: class.as_deref(),
+            consumers: &consumers,
+            connection: wiring.connection(),
+            expressions: &self.cx.evaluator,
+            now: &time,
+        });
+        let bound = matches!(text(&object["status"]["phase"]), "Bound" | "Lost");
+        if matches!(decision, Some(Decision::Bind { .. })) && plan.is_empty() && !bound {
+            self.state.lock().index.forget(&uid);
+            return Err(Trouble::Outdated);
+        }
+        if let Some(Decision::Wait { reason, summary }) = &decision
+            && !plan.is_empty()
+            && let Err(pause) = self.may_say(key, &leading(reason, summary))
+            && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
+        {
+            return Ok(Outcome::Later(pause));
+        }
+        self.send_for_claim(&uid, plan).await?;
+        Ok(Outcome::Settled)
+    }
+
+    pub(crate) async fn generated_resource(
+        &self,
+        name: &str,
+        kind: &ResourceType,
+        fresh: bool,
+    ) -> Result<Outcome, Trouble> {
+        let Some(object) = self.resource_object(name, fresh).await? else { return Ok(Outcome::Settled) };
+        let uid = text(&object["metadata"]["uid"]);
+        let mut claims: HashMap<String, Found> = HashMap::new();
+        for r in object["spec"]["claimRefs"].as_array().into_iter().flatten() {
+            let uid = text(&r["uid"]);
+            if !uid.is_empty() {
+                let found = self.find_claim(uid, text(&r["namespace"]), text(&r["name"])).await?;
+                claims.insert(uid.to_owned(), found);
+            }
+        }
+        let intended = implementations(kind, &object, &self.cx.evaluator).unwrap_or_default();
+        let mut live: Vec<(Option<Value>, bool)> = Vec::new();
+        for implementation in &intended {
+            let target = &implementation.target;
+            (self.cx.follow)(&target.api_version, &target.kind);
+            let found = self.cx.api.get(&target.api_version, &target.kind, &target.namespace, &target.name).await?;
+            let owner = found.as_ref().map_or("", |o| text(&o["metadata"]["labels"][RESOURCE_UID]));
+            let other = match &found {
+                Some(object) if !owner.is_empty() && owner != uid => {
+                    crate::orphans::owner_lives(&self.cx.api, object).await?
+                }
+                _ => false,
+            };
+            live.push((found, other));
+        }
+        let found: Vec<Implementation<'_>> = live
+            .iter()
+            .map(|(object, other_owner)| Implementation { object: object.as_ref(), other_owner: *other_owner })
+            .collect();
+        let time = now();
+        let presence = |uid: &str| claims.get(uid).map_or(Presence::Unknown, Found::presence);
+        let plan = resource(&ResourceScene {
+            kind,
+            resource: &object,
+            claims: &presence,
+            found: &found,
+            expressions: &self.cx.evaluator,
+            now: &time,
+        });
+        if let Err(broken) = self.send(plan).await {
+            if broken.purpose == "make the implementation" && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
+                let (reason, advice) = match broken.failure.code {
+                    404 => ("KindMissing", "install its provider, or correct the template"),
+                    403 => (
+                        "NotAllowed",
+                        "grant it in a ClusterRole labelled conductor.io/aggregate-to-provisioner: \"true\"",
+                    ),
+                    _ => ("Refused", "correct the template"),
+                };
+                let message = format!("its implementation cannot be made: {}: {advice}", broken.failure);
+                self.send(resource_failed(&object, reason, &message, &time)).await?;
+            }
+            return Err(broken.into());
+        }
+        let missing = intended.iter().zip(&live).any(|(i, (object, _))| i.wanted.is_none() && object.is_none());
+        // an implementation to be adopted bears no label of ours yet, and so is not followed
+        Ok(if missing { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
+    }
+}

@@ -1,0 +1,113 @@
+//! What is followed besides the types themselves: implementations, their Secrets, and connection objects.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_claims::lifecycle::{CLAIM_UID, RESOURCE_UID};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::api::{Names, Sink};
+use crate::desk::{Desk, Item};
+use crate::runtime::Desks;
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Kinds of implementations that are wanted followed, each told once.
+pub(crate) struct Following {
+    known: Mutex<HashSet<(String, String)>>,
+    wanted: mpsc::UnboundedSender<(String, String)>,
+}
+
+impl Following {
+    pub(crate) fn new() -> (Arc<Following>, mpsc::UnboundedReceiver<(String, String)>) {
+        let (wanted, receiver) = mpsc::unbounded_channel();
+        (Arc::new(Following { known: Mutex::default(), wanted }), receiver)
+    }
+
+    pub(crate) fn follow(&self, api_version: &str, kind: &str) {
+        let key = (api_version.to_owned(), kind.to_owned());
+        if kind.is_empty() || self.known.lock().contains(&key) {
+            return;
+        }
+        if self.known.lock().insert(key.clone()) {
+            let _ = self.wanted.send(key);
+        }
+    }
+}
+
+/// How long an object may be ahead of its owner in what we see.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Takes in implementations and connection objects: their owners are looked at; those without are orphans.
+pub(crate) struct OwnedSink {
+    pub(crate) desks: Arc<Desks>,
+}
+
+impl OwnedSink {
+    fn touch(&self, object: &Value, gone: bool) {
+        let labels = &object["metadata"]["labels"];
+        let desks = self.desks.all();
+        let resource = labels[RESOURCE_UID].as_str();
+        let claim = labels[CLAIM_UID].as_str();
+        let known = match (resource, claim) {
+            (Some(uid), _) => desks.iter().any(|desk| desk.touch_resource_uid(uid)),
+            (None, Some(uid)) => desks.iter().any(|desk| desk.touch_claim_uid(uid)),
+            (None, None) => true,
+        };
+        if !known && !gone {
+            let part = |v: &Value| text(v).to_owned();
+            let meta = &object["metadata"];
+            let item = Item::Orphan(
+                part(&object["apiVersion"]),
+                part(&object["kind"]),
+                part(&meta["namespace"]),
+                part(&meta["name"]),
+            );
+            if let Some(desk) = desks.first() {
+                desk.queue.add_after(item, PATIENCE);
+            }
+        }
+    }
+}
+
+impl Sink for OwnedSink {
+    fn apply(&self, object: Value) {
+        self.touch(&object, false);
+    }
+
+    fn delete(&self, object: Value) {
+        self.touch(&object, true);
+    }
+
+    fn synced(&self, _: &Names) {}
+}
+
+/// Takes in Secrets with connection details.
+pub(crate) struct SecretSink {
+    pub(crate) desks: Arc<Desks>,
+}
+
+impl SecretSink {
+    fn touch(&self, object: &Value) {
+        let meta = &object["metadata"];
+        let touch = |desk: &Arc<Desk>| desk.touch_secret(text(&meta["namespace"]), text(&meta["name"]));
+        self.desks.all().iter().for_each(touch);
+    }
+}
+
+impl Sink for SecretSink {
+    fn apply(&self, object: Value) {
+        self.touch(&object);
+    }
+
+    fn delete(&self, object: Value) {
+        self.touch(&object);
+    }
+
+    fn synced(&self, _: &Names) {}
+}

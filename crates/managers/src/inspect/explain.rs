@@ -1,0 +1,156 @@
+//! Why a claim is bound to what it is, or why it waits, candidate by candidate.
+
+use std::fmt::Write;
+
+use conductor_claims::matching::{Decision, Ledger, Reason, Why};
+use serde_json::{Value, json};
+
+use super::{Snapshot, Unanswered, kind_and_name, resolve};
+use crate::api::Api;
+use crate::expressions::{ClaimJudge, Evaluator};
+
+/// The answer, for people and for programs.
+pub struct Explanation {
+    /// For people.
+    pub text: String,
+    /// For programs.
+    pub json: Value,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Explains a claim.
+pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanation, Unanswered> {
+    let (word, name) = kind_and_name(word)?;
+    let (kind, api_version, kind_name) = resolve(api, word).await?;
+    let Some(kind) = kind.filter(|k| k.claim().1 == kind_name) else {
+        let message = format!("{kind_name} is no claim: explain a claim, such as pvc/data");
+        return Err(Unanswered::Question(message));
+    };
+    let Some(claim) = api.get(&api_version, &kind_name, namespace, name).await? else {
+        return Err(Unanswered::Question(format!("there is no {kind_name} {name} in namespace {namespace}")));
+    };
+    let snapshot = match Snapshot::read(api, kind).await {
+        Ok(snapshot) => snapshot,
+        // without the right to see resources: what the claim says of itself, numbers and no names
+        Err(failure) if failure.code == 403 => return Ok(own_words(&claim)),
+        Err(failure) => return Err(failure.into()),
+    };
+    let ask = match snapshot.kind.ask(&claim, snapshot.needed(&claim), None) {
+        Ok(ask) => ask,
+        Err(errors) => {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let json = json!({"claim": name, "namespace": namespace, "errors": errors});
+            return Ok(Explanation {
+                text: format!("{kind_name} {name} cannot be read: {}\n", errors.join("; ")),
+                json,
+            });
+        }
+    };
+    let evaluator = Evaluator::default();
+    let rules = snapshot.kind.rules();
+    let judge = ClaimJudge { evaluator: &evaluator, rules: &rules, claim: &claim };
+    let ledger = snapshot.index.explain(&ask, &judge);
+    Ok(shown(&claim, &kind_name, &ledger, &snapshot))
+}
+
+fn own_words(claim: &Value) -> Explanation {
+    let status = &claim["status"];
+    let condition = conductor_claims::lifecycle::condition_of(claim, "Bound");
+    let message = condition.map_or_else(|| text(&status["message"]), |(_, _, message)| message);
+    let phase = Some(text(&status["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
+    let text =
+        format!("{} {}: {phase}\n  {message}\n", self::text(&claim["kind"]), self::text(&claim["metadata"]["name"]));
+    Explanation { text, json: json!({"phase": phase, "message": message}) }
+}
+
+/// A decision in one sentence.
+pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot) -> String {
+    match decision {
+        Decision::Bind { resource: name, why } => {
+            let why = match why {
+                Why::Held => "it refers to the claim",
+                Why::Named => "the claim names it",
+                Why::Reserved => "it is reserved for the claim",
+                Why::Matched => "it is the tightest fit",
+            };
+            format!("binds to {resource} {name}: {why}")
+        }
+        Decision::Provision { class, made } => {
+            let rules = snapshot.kind.rules();
+            let amounts: Vec<String> =
+                rules.capacities.iter().zip(made.capacity.iter()).map(|(c, a)| format!("{} {a}", c.name)).collect();
+            format!("nothing fits; class {class} makes a {resource} with {}", amounts.join(", "))
+        }
+        Decision::Wait { reason, summary } => {
+            let counted = summary.text(&snapshot.kind.rules());
+            match reason {
+                Reason::NoMatch => format!("waits: {counted}"),
+                Reason::NamedMissing(name) => format!("waits: {resource} {name}, which it names, does not exist"),
+                Reason::NamedRefused(name, _) => format!("waits: {resource} {name}, which it names, cannot be used"),
+                Reason::ReservedRefused(name, _) => {
+                    format!("waits: {resource} {name}, which is reserved for it, cannot be used")
+                }
+                Reason::BeingMade(name) => format!("waits: {resource} {name} is being made"),
+                Reason::FirstConsumer(class) => {
+                    format!("waits: class {class} binds when a consumer needs the claim")
+                }
+                Reason::ClassMissing(class) => format!("waits: there is no class {class}; {counted}"),
+                Reason::ClassUnserved(class) => format!("waits: no manager serves class {class}; {counted}"),
+                Reason::ClassRefused(class, _) => format!("waits: class {class} cannot make it; {counted}"),
+            }
+        }
+    }
+}
+
+/// Rows beyond which a ledger for people is cut; for programs it never is.
+const ROWS: usize = 50;
+
+fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Explanation {
+    let (namespace, name) = (text(&claim["metadata"]["namespace"]), text(&claim["metadata"]["name"]));
+    let phase = Some(text(&claim["status"]["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
+    let (_, resource) = snapshot.kind.resource();
+    let said = sentence(&ledger.decision, resource, snapshot);
+    let bound = snapshot.kind.named(claim);
+    let mut out = format!("{kind} {namespace}/{name}: {phase}");
+    if !bound.is_empty() {
+        let _ = write!(out, ", names {resource} {bound}");
+    }
+    let _ = writeln!(out, "\n  {said}\n");
+    let width = ledger.candidates.iter().take(ROWS).map(|c| c.name.len()).max().unwrap_or(0).max(9);
+    if !ledger.candidates.is_empty() {
+        let _ = writeln!(out, "  {:width$}  {}", "CANDIDATE", "VERDICT");
+    }
+    for candidate in ledger.candidates.iter().take(ROWS) {
+        let what = if candidate.class { " (class)" } else { "" };
+        let _ = writeln!(out, "  {:width$}  {}{what}", candidate.name, candidate.text);
+    }
+    if ledger.candidates.len() > ROWS {
+        let _ = writeln!(out, "  and {} more: -o json lists them all", ledger.candidates.len() - ROWS);
+    }
+    if let Some(remedy) = &ledger.remedy {
+        let what = if remedy.class { "class" } else { resource };
+        let _ = writeln!(out, "\n  the smallest change that would bind it (to {what} {}):", remedy.target);
+        for change in &remedy.changes {
+            let again = if change.recreate { "  (re-create the claim)" } else { "" };
+            let _ = writeln!(out, "    {}{again}", change.text);
+        }
+    }
+    let candidates: Vec<Value> = ledger
+        .candidates
+        .iter()
+        .map(|c| json!({"name": c.name.as_ref(), "class": c.class, "fits": c.refusal.is_none(), "verdict": c.text}))
+        .collect();
+    let remedy = ledger.remedy.as_ref().map(|remedy| {
+        let changes: Vec<Value> =
+            remedy.changes.iter().map(|c| json!({"change": c.text, "recreate": c.recreate})).collect();
+        json!({"target": remedy.target.as_ref(), "class": remedy.class, "changes": changes})
+    });
+    let json = json!({
+        "kind": kind, "namespace": namespace, "name": name, "phase": phase, "decision": said,
+        "candidates": candidates, "remedy": remedy,
+    });
+    Explanation { text: out, json }
+}

@@ -1,0 +1,109 @@
+//! What would happen if objects were applied, without doing it.
+
+use std::collections::BTreeMap;
+
+use conductor_claims::matching::Decision;
+use conductor_claims::types::ResourceType;
+use serde_json::{Value, json};
+
+use super::explain::sentence;
+use super::{Snapshot, Unanswered, kinds};
+use crate::api::Api;
+use crate::expressions::{ClaimJudge, Evaluator};
+use crate::kind::Kind;
+
+/// What would become of one object.
+pub struct Outlook {
+    /// `KIND NAMESPACE/NAME`.
+    pub object: String,
+    /// What would happen.
+    pub text: String,
+    /// Whether it would be refused or would wait.
+    pub trouble: bool,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Says what would become of each object, in their order; claims see the resources and classes before them.
+pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<Outlook>, Unanswered> {
+    let mut types = kinds(api).await?;
+    for object in objects.iter().filter(|o| text(&o["kind"]) == "ResourceType") {
+        types.extend(ResourceType::parse(object).ok().map(|kind| Kind::Generated(Box::new(kind))));
+    }
+    let mut snapshots: BTreeMap<String, Snapshot> = BTreeMap::new();
+    let mut all = Vec::new();
+    for (number, object) in objects.iter().enumerate() {
+        let mut object = object.clone();
+        let (version, kind) = (text(&object["apiVersion"]).to_owned(), text(&object["kind"]).to_owned());
+        let is = |gvk: (String, &str)| gvk.0 == version && gvk.1 == kind;
+        let Some(of) = types.iter().find(|t| is(t.claim()) || is(t.resource()) || is(t.class())).cloned() else {
+            let shown = shown(&object);
+            all.push(Outlook {
+                object: shown,
+                text: "is none of the engine's: applied as it is".into(),
+                trouble: false,
+            });
+            continue;
+        };
+        let name = of.name();
+        if !snapshots.contains_key(&name) {
+            snapshots.insert(name.clone(), Snapshot::read(api, of.clone()).await?);
+        }
+        let Some(snapshot) = snapshots.get_mut(&name) else { continue };
+        // as it would be once it is there
+        object["metadata"]["uid"] = json!(format!("planned-{number}"));
+        let (said, trouble) = if is(of.claim()) {
+            if object["metadata"]["namespace"].is_null() {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+            let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+            match api.get(&version, &kind, space, own).await? {
+                Some(live) => (format!("exists and is {}", text(&live["status"]["phase"])), false),
+                None => claim(snapshot, &object),
+            }
+        } else if is(of.resource()) {
+            let making = !object["spec"]["template"].is_null() || !object["spec"]["templates"].is_null();
+            object["status"]["phase"] = json!("Available");
+            snapshot.index.upsert(of.offer(&object));
+            let said = if making { "makes its implementation, then is Available" } else { "becomes Available" };
+            (said.to_owned(), false)
+        } else {
+            match of.profile(&object, true) {
+                Ok(profile) => {
+                    let said =
+                        if profile.provisions { "makes resources on demand" } else { "makes nothing: for what exists" };
+                    snapshot.index.set_profile(profile);
+                    (said.to_owned(), false)
+                }
+                Err(errors) => (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
+            }
+        };
+        all.push(Outlook { object: shown(&object), text: said, trouble });
+    }
+    Ok(all)
+}
+
+fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {
+    let ask = match snapshot.kind.ask(object, snapshot.needed(object), None) {
+        Ok(ask) => ask,
+        Err(errors) => return (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
+    };
+    let evaluator = Evaluator::default();
+    let rules = snapshot.kind.rules();
+    let decision = snapshot.index.decide(&ask, &ClaimJudge { evaluator: &evaluator, rules: &rules, claim: object });
+    let said = sentence(&decision, snapshot.kind.resource().1, snapshot);
+    if let Decision::Bind { resource, .. } = &decision {
+        // what is bound is not there for the next
+        snapshot.index.assume(&ask, resource);
+    }
+    (said, matches!(decision, Decision::Wait { .. }))
+}
+
+fn shown(object: &Value) -> String {
+    let meta = &object["metadata"];
+    let namespace = text(&meta["namespace"]);
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    format!("{} {namespace}{slash}{}", text(&object["kind"]), text(&meta["name"]))
+}

@@ -1,0 +1,117 @@
+//! Everything of one type at one moment, and the index over it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use conductor_claims::matching::Index;
+use conductor_claims::review::standing;
+use conductor_claims::types::ResourceType;
+use conductor_claims::volumes;
+use serde_json::Value;
+
+use super::Unanswered;
+use crate::api::{Api, Failure};
+use crate::consumers::Consumers;
+use crate::kind::Kind;
+
+/// Everything of one type.
+pub struct Snapshot {
+    /// The type.
+    pub kind: Kind,
+    /// Resources and classes, indexed.
+    pub index: Index,
+    /// Every resource.
+    pub resources: Vec<Value>,
+    /// Every class.
+    pub classes: Vec<Value>,
+    /// Who uses what.
+    pub consumers: Arc<Consumers>,
+}
+
+/// Every type that is served: PersistentVolumes and those of the ResourceTypes.
+pub async fn kinds(api: &Api) -> Result<Vec<Kind>, Failure> {
+    let mut all = vec![Kind::Volumes { protect: false }];
+    match api.list("conductor.io/v1alpha1", "ResourceType", "").await {
+        Ok(types) => {
+            let parsed = types.iter().filter_map(|object| ResourceType::parse(object).ok());
+            all.extend(parsed.map(|kind| Kind::Generated(Box::new(kind))));
+        }
+        Err(failure) if matches!(failure.code, 403 | 404) => {}
+        Err(failure) => return Err(failure),
+    }
+    Ok(all)
+}
+
+/// The type, group, version and kind a user means by a word.
+pub async fn resolve(api: &Api, word: &str) -> Result<(Option<Kind>, String, String), Unanswered> {
+    let Some((api_version, served)) = api.kind_of(word).await? else {
+        return Err(Unanswered::Question(format!("there is no kind {word:?} here: kubectl api-resources lists them")));
+    };
+    let all = kinds(api).await?;
+    let of = |kind: &&Kind| {
+        [kind.claim(), kind.resource(), kind.class()].iter().any(|(v, k)| *v == api_version && **k == *served.kind)
+    };
+    Ok((all.iter().find(of).cloned(), api_version, served.kind.clone()))
+}
+
+async fn list(api: &Api, (api_version, kind): (String, &str)) -> Result<Vec<Value>, Failure> {
+    match api.list(&api_version, kind, "").await {
+        Err(failure) if failure.code == 404 => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+impl Snapshot {
+    /// Reads everything of a type.
+    pub async fn read(api: &Api, kind: Kind) -> Result<Snapshot, Failure> {
+        let resources = list(api, kind.resource()).await?;
+        let classes = list(api, kind.class()).await?;
+        let managers = match api.list("conductor.io/v1alpha1", "Manager", "").await {
+            Ok(managers) => managers,
+            Err(failure) if matches!(failure.code, 403 | 404) => Vec::new(),
+            Err(failure) => return Err(failure),
+        };
+        let consumers = Arc::new(Consumers::default());
+        for (api_version, consumer) in [("v1", "Pod"), ("v1", "Service"), ("networking.k8s.io/v1", "Ingress")] {
+            if let Ok(objects) = api.list(api_version, consumer, "").await {
+                objects.into_iter().for_each(|object| consumers.see(&object));
+            }
+        }
+        let mut index = Index::new(kind.rules());
+        for resource in &resources {
+            index.upsert(kind.offer(resource));
+        }
+        let own: Vec<&Value> = managers.iter().filter(|m| m["spec"]["type"] == kind.name()).collect();
+        let mut served: Option<HashSet<String>> = None;
+        let mut default: Option<Arc<str>> = None;
+        if matches!(kind, Kind::Volumes { .. }) {
+            default = volumes::default_class(&classes);
+        } else if !own.is_empty() {
+            let mut names = HashSet::new();
+            for manager in own {
+                let standing = standing(manager, &managers);
+                names.extend(standing.classes);
+                if standing.default {
+                    default = manager["spec"]["defaultClass"].as_str().map(Arc::from);
+                }
+            }
+            served = Some(names);
+        }
+        for class in &classes {
+            let name = class["metadata"]["name"].as_str().unwrap_or_default();
+            let served = served.as_ref().is_none_or(|s| s.contains(name));
+            if let Ok(profile) = kind.profile(class, served) {
+                index.set_profile(profile);
+            }
+        }
+        index.set_default_class(default);
+        Ok(Snapshot { kind, index, resources, classes, consumers })
+    }
+
+    /// Whether a consumer needs a claim.
+    pub fn needed(&self, claim: &Value) -> bool {
+        let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
+        let users = self.consumers.of(&self.kind.claim_words(), text("namespace"), text("name"));
+        users.iter().any(|(_, node)| !matches!(self.kind, Kind::Volumes { .. }) || !node.is_empty())
+    }
+}

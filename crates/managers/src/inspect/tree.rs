@@ -1,0 +1,151 @@
+//! Consumer, claim, resource, class and implementation, and how they are.
+
+use std::fmt::Write;
+
+use conductor_claims::lifecycle::condition_of;
+use conductor_claims::volumes::IMPLEMENTATION;
+use serde_json::{Value, json};
+
+use super::{Snapshot, Unanswered, kind_and_name, resolve};
+use crate::api::Api;
+use crate::kind::Kind;
+
+/// One object and what is below it.
+pub struct Node {
+    /// `KIND NAMESPACE/NAME`.
+    pub object: String,
+    /// How it is.
+    pub health: String,
+    /// What is below it.
+    pub children: Vec<Node>,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+impl Node {
+    fn new(kind: &str, namespace: &str, name: &str, health: impl Into<String>) -> Node {
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        Node { object: format!("{kind} {namespace}{slash}{name}"), health: health.into(), children: Vec::new() }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out, "", "");
+        out
+    }
+
+    fn write(&self, out: &mut String, first: &str, rest: &str) {
+        let dash = if self.health.is_empty() { "" } else { "  " };
+        let _ = writeln!(out, "{first}{}{dash}{}", self.object, self.health);
+        for (i, child) in self.children.iter().enumerate() {
+            let last = i + 1 == self.children.len();
+            let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            child.write(out, &format!("{rest}{branch}"), &format!("{rest}{below}"));
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "object": self.object, "health": self.health,
+            "children": self.children.iter().map(Node::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// How an object is, in a few words.
+fn health(object: &Value) -> String {
+    let status = &object["status"];
+    let phase = text(&status["phase"]);
+    let ready = condition_of(object, "Ready");
+    let (word, message) = match (phase, ready) {
+        ("", Some((true, _, _))) => ("Ready", ""),
+        ("", Some((false, reason, message))) => (reason, message),
+        ("", None) => ("", ""),
+        (phase, _) => {
+            let bound = condition_of(object, "Bound").filter(|(holds, _, _)| !holds).map_or("", |(_, _, m)| m);
+            (phase, if phase == "Bound" { text(&status["message"]) } else { bound })
+        }
+    };
+    let message = if message.is_empty() { text(&status["message"]) } else { message };
+    if message.is_empty() { word.to_owned() } else { format!("{word}: {message}") }
+}
+
+/// The tree of a claim or a resource.
+pub async fn tree(api: &Api, word: &str, namespace: &str) -> Result<Node, Unanswered> {
+    let (word, name) = kind_and_name(word)?;
+    let (kind, api_version, kind_name) = resolve(api, word).await?;
+    let Some(kind) = kind else {
+        return Err(Unanswered::Question(format!("{kind_name} is neither a claim nor a resource")));
+    };
+    let object = api.get(&api_version, &kind_name, namespace, name).await?;
+    let Some(object) = object else {
+        return Err(Unanswered::Question(format!("there is no {kind_name} {name}")));
+    };
+    if kind.claim().1 == kind_name {
+        return claim(api, kind, &object).await;
+    }
+    if kind.resource().1 == kind_name {
+        return resource(api, &kind, &object, true).await;
+    }
+    Err(Unanswered::Question(format!("{kind_name} is a class: conductor classes shows those")))
+}
+
+async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered> {
+    let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    let mut node = Node::new(kind.claim().1, namespace, name, health(object));
+    let named = kind.named(object).to_owned();
+    let snapshot = Snapshot::read(api, kind).await?;
+    for (consumer, place) in snapshot.consumers.of(&snapshot.kind.claim_words(), namespace, name) {
+        let place = if place.is_empty() { String::new() } else { format!("on {place}") };
+        let (kind, name) = consumer.split_once(' ').unwrap_or(("", &consumer));
+        node.children.push(Node::new(&format!("used by {kind}"), namespace, name, place));
+    }
+    let binding = text(&object["status"]["binding"]["name"]);
+    if !binding.is_empty() {
+        node.children.push(Node::new("Secret", namespace, binding, "connection details"));
+    }
+    if !named.is_empty() {
+        let live = snapshot.resources.iter().find(|r| text(&r["metadata"]["name"]) == named);
+        match live {
+            Some(live) => node.children.push(resource(api, &snapshot.kind, live, false).await?),
+            None => node.children.push(Node::new(snapshot.kind.resource().1, "", &named, "gone")),
+        }
+    }
+    Ok(node)
+}
+
+async fn resource(api: &Api, kind: &Kind, object: &Value, with_claims: bool) -> Result<Node, Unanswered> {
+    let mut node = Node::new(kind.resource().1, "", text(&object["metadata"]["name"]), health(object));
+    let offer = kind.offer(object);
+    if with_claims {
+        for r in &offer.refs {
+            let live = api.get(&kind.claim().0, kind.claim().1, &r.namespace, &r.name).await?;
+            let health = live.as_ref().map_or_else(|| "gone".to_owned(), health);
+            node.children.push(Node::new(kind.claim().1, &r.namespace, &r.name, health));
+        }
+    }
+    if let Some(class) = &offer.shape.class {
+        let there = api.get(&kind.class().0, kind.class().1, "", class).await?.is_some();
+        node.children.push(Node::new(kind.class().1, "", class, if there { "" } else { "gone" }));
+    }
+    let behind: Vec<Value> = match kind {
+        Kind::Generated(_) => object["status"]["implementations"].as_array().cloned().unwrap_or_default(),
+        Kind::Volumes { .. } => {
+            serde_json::from_str(text(&object["metadata"]["annotations"][IMPLEMENTATION])).into_iter().collect()
+        }
+    };
+    for i in &behind {
+        let (version, kind) = (text(&i["apiVersion"]), text(&i["kind"]));
+        let live = match api.get(version, kind, text(&i["namespace"]), text(&i["name"])).await {
+            Ok(live) => live.as_ref().map_or_else(|| "gone".to_owned(), health),
+            Err(failure) if failure.code == 403 => "not yours to see".to_owned(),
+            Err(failure) => return Err(failure.into()),
+        };
+        node.children.push(Node::new(kind, text(&i["namespace"]), text(&i["name"]), live));
+    }
+    Ok(node)
+}

@@ -1,0 +1,216 @@
+//! The work queue: every item once, never two at the same time, failures later and later.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+#[derive(Default)]
+struct Item {
+    /// In `ready`.
+    queued: bool,
+    /// Being worked on.
+    running: bool,
+    /// Wanted again while being worked on.
+    again: bool,
+    /// How often it failed in a row.
+    failures: u32,
+}
+
+struct Inner<K> {
+    ready: VecDeque<K>,
+    later: BinaryHeap<Reverse<(Instant, u64)>>,
+    waiting: HashMap<u64, K>,
+    items: HashMap<K, Item>,
+    counter: u64,
+}
+
+/// See the module.
+pub struct Queue<K> {
+    inner: Mutex<Inner<K>>,
+    ready: Notify,
+    timer: Notify,
+}
+
+impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
+    fn default() -> Self {
+        let inner = Inner {
+            ready: VecDeque::new(),
+            later: BinaryHeap::new(),
+            waiting: HashMap::new(),
+            items: HashMap::new(),
+            counter: 0,
+        };
+        Queue { inner: Mutex::new(inner), ready: Notify::new(), timer: Notify::new() }
+    }
+}
+
+/// The first pause after a failure, and the longest.
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(30);
+
+fn pause(failures: u32) -> Duration {
+    FIRST.saturating_mul(1 << failures.min(13)).min(LONGEST)
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    /// Wants an item worked on as soon as possible.
+    pub fn add(&self, key: K) {
+        let mut inner = self.inner.lock();
+        let item = inner.items.entry(key.clone()).or_default();
+        if item.running {
+            item.again = true;
+        } else if !item.queued {
+            item.queued = true;
+            inner.ready.push_back(key);
+            drop(inner);
+            self.ready.notify_one();
+        }
+    }
+
+    /// Wants an item worked on after a while.
+    pub fn add_after(&self, key: K, pause: Duration) {
+        let mut inner = self.inner.lock();
+        inner.counter += 1;
+        let number = inner.counter;
+        inner.later.push(Reverse((Instant::now() + pause, number)));
+        inner.waiting.insert(number, key);
+        drop(inner);
+        self.timer.notify_one();
+    }
+
+    /// The next item. It must be given back with [`Queue::done`] or [`Queue::failed`].
+    pub async fn next(&self) -> (K, u32) {
+        loop {
+            let notified = self.ready.notified();
+            {
+                let mut inner = self.inner.lock();
+                if let Some(key) = inner.ready.pop_front() {
+                    let item = inner.items.entry(key.clone()).or_default();
+                    (item.queued, item.running) = (false, true);
+                    let failures = item.failures;
+                    if !inner.ready.is_empty() {
+                        self.ready.notify_one();
+                    }
+                    return (key, failures);
+                }
+            }
+            notified.await;
+        }
+    }
+
+    /// The item is settled for now.
+    pub fn done(&self, key: &K) {
+        let mut inner = self.inner.lock();
+        let Some(item) = inner.items.get_mut(key) else { return };
+        item.running = false;
+        item.failures = 0;
+        if item.again {
+            (item.again, item.queued) = (false, true);
+            inner.ready.push_back(key.clone());
+            drop(inner);
+            self.ready.notify_one();
+        } else if !item.queued {
+            inner.items.remove(key);
+        }
+    }
+
+    /// The item is to be tried again, later and later.
+    pub fn failed(&self, key: &K) {
+        let mut inner = self.inner.lock();
+        let Some(item) = inner.items.get_mut(key) else { return };
+        item.running = false;
+        item.again = false;
+        item.failures += 1;
+        let pause = pause(item.failures);
+        drop(inner);
+        self.add_after(key.clone(), pause);
+    }
+
+    /// Moves items whose time has come; runs for ever.
+    pub async fn keep_time(&self) {
+        loop {
+            let notified = self.timer.notified();
+            let next = {
+                let mut inner = self.inner.lock();
+                let now = Instant::now();
+                let mut due = Vec::new();
+                while let Some(Reverse((at, number))) = inner.later.peek().copied() {
+                    if at > now {
+                        break;
+                    }
+                    inner.later.pop();
+                    due.extend(inner.waiting.remove(&number));
+                }
+                let next = inner.later.peek().map(|Reverse((at, _))| *at);
+                drop(inner);
+                due.into_iter().for_each(|key| self.add(key));
+                next
+            };
+            match next {
+                Some(at) => {
+                    tokio::select! { () = tokio::time::sleep_until(at) => {}, () = notified => {} }
+                }
+                None => notified.await,
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.inner.lock().items.len()
+    }
+
+    /// Whether nothing is to be done now or later.
+    pub fn is_idle(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.items.values().all(|i| !i.queued && !i.running) && inner.ready.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn items_are_worked_on_once_and_never_twice_at_the_same_time() {
+        let queue: Queue<&str> = Queue::default();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        let (a, _) = queue.next().await;
+        queue.add("a"); // while it is worked on
+        assert_eq!((a, queue.next().await.0), ("a", "b"));
+        let third = tokio::time::timeout(Duration::from_millis(20), queue.next()).await;
+        assert!(third.is_err(), "a is still being worked on");
+        queue.done(&"b");
+        queue.done(&"a");
+        assert_eq!(queue.next().await.0, "a");
+        queue.done(&"a");
+        assert!(queue.is_idle());
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn failures_come_back_later_and_later() {
+        let pauses: Vec<Duration> = (1..20).map(pause).collect();
+        assert!(pauses.windows(2).all(|w| w[0] < w[1] || w[1] == LONGEST), "{pauses:?}");
+        let queue: std::sync::Arc<Queue<&str>> = std::sync::Arc::default();
+        let timer = queue.clone();
+        let timer = tokio::spawn(async move { timer.keep_time().await });
+        queue.add("a");
+        for failures in 0..3 {
+            assert_eq!(queue.next().await, ("a", failures));
+            queue.failed(&"a");
+        }
+        assert_eq!(queue.next().await, ("a", 3));
+        queue.done(&"a");
+        queue.add("a");
+        assert_eq!(queue.next().await, ("a", 0), "a success forgets the failures");
+        timer.abort();
+    }
+}

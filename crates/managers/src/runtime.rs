@@ -1,0 +1,194 @@
+//! The managers of one process: which watches run, which desks there are, and who leads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use conductor_claims::lifecycle::{CLAIM_UID, RESOURCE_UID, SYSTEM_NAMESPACE};
+use parking_lot::RwLock;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::api::{Api, Failure, Watch};
+use crate::consumers::{ConsumerSink, Consumers};
+use crate::desk::{Context, Desk, DeskSink, Role};
+use crate::events::Events;
+use crate::expressions::Evaluator;
+use crate::implementations::{Following, OwnedSink, SecretSink};
+use crate::kind::Kind;
+use crate::lease::Lease;
+use crate::transport::Transport;
+use crate::types::Types;
+
+/// What the managers do and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether PersistentVolumes are ours to bind. On a cluster they are the cluster's, unless its own binder is off.
+    pub volumes: bool,
+    /// Whether the protection finalizers of volumes are ours to keep. On a cluster they are the cluster's.
+    pub protect: bool,
+    /// Whether ResourceTypes are served.
+    pub types: bool,
+    /// Lead only while holding the Lease, under this identity; `None`: lead at once.
+    pub identity: Option<String>,
+    /// Whether writes go in order even where transactions are offered; for tests.
+    pub ordered: bool,
+    /// How many items of a type are worked on at the same time.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { volumes: true, protect: true, types: true, identity: None, ordered: false, workers: 32 }
+    }
+}
+
+/// The desks there are, by name of their type.
+#[derive(Default)]
+pub(crate) struct Desks {
+    desks: RwLock<BTreeMap<String, (Arc<Desk>, Vec<AbortHandle>)>>,
+}
+
+impl Desks {
+    pub(crate) fn all(&self) -> Vec<Arc<Desk>> {
+        self.desks.read().values().map(|(desk, _)| desk.clone()).collect()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Desk>> {
+        self.desks.read().get(name).map(|(desk, _)| desk.clone())
+    }
+
+    /// Opens a desk; one that was there under the name is closed.
+    pub(crate) fn open(&self, cx: &Arc<Context>, kind: Kind, workers: usize) -> Arc<Desk> {
+        let name = kind.name();
+        self.close(&name);
+        let desk = Desk::new(cx.clone(), kind);
+        let mut tasks = Vec::new();
+        let mut run = |task: tokio::task::JoinHandle<()>| tasks.push(task.abort_handle());
+        let kinds = [
+            (Role::Class, desk.kind.class()),
+            (Role::Resource, desk.kind.resource()),
+            (Role::Claim, desk.kind.claim()),
+        ];
+        for (role, (api_version, kind)) in kinds {
+            let watch = Watch::all(&api_version, kind);
+            let sink = Arc::new(DeskSink { desk: desk.clone(), role });
+            run(tokio::spawn(watch.run(cx.api.clone(), sink)));
+        }
+        for _ in 0..workers.max(1) {
+            run(tokio::spawn(desk.clone().work()));
+        }
+        let timer = desk.clone();
+        run(tokio::spawn(async move { timer.queue.keep_time().await }));
+        let refresh = desk.clone();
+        run(tokio::spawn(async move { refresh.refresh().await }));
+        self.desks.write().insert(name, (desk.clone(), tasks));
+        desk
+    }
+
+    /// Closes a desk.
+    pub(crate) fn close(&self, name: &str) {
+        if let Some((_, tasks)) = self.desks.write().remove(name) {
+            tasks.iter().for_each(AbortHandle::abort);
+        }
+    }
+}
+
+impl Drop for Desks {
+    fn drop(&mut self) {
+        for (_, tasks) in self.desks.get_mut().values() {
+            tasks.iter().for_each(AbortHandle::abort);
+        }
+    }
+}
+
+/// Running managers; they stop when this is dropped.
+pub struct Managers {
+    desks: Arc<Desks>,
+    types: Option<Arc<Types>>,
+    transactional: bool,
+    tasks: JoinSet<()>,
+}
+
+impl Managers {
+    /// Starts the managers. Returns when they are running, which is not to say that they have seen everything.
+    pub async fn start(client: kube::Client, options: Options) -> Result<Managers, Failure> {
+        let api = Api::new(client);
+        let mut tasks = JoinSet::new();
+        if let Some(identity) = &options.identity {
+            let lease = Lease::new(api.clone(), identity);
+            lease.acquire().await;
+            tasks.spawn(async move { lease.hold().await });
+        }
+        let transport =
+            if options.ordered { Transport::ordered(api.clone()) } else { Transport::discover(api.clone()).await? };
+        let transactional = transport.is_transactional();
+        let (events, writer) = Events::new(api.clone());
+        tasks.spawn(writer);
+        let (following, mut wanted) = Following::new();
+        let consumers = Arc::new(Consumers::default());
+        let follow = following.clone();
+        let cx = Arc::new(Context {
+            api: api.clone(),
+            transport,
+            consumers: consumers.clone(),
+            events,
+            evaluator: Evaluator::default(),
+            follow: Box::new(move |api_version, kind| follow.follow(api_version, kind)),
+        });
+        let desks = Arc::new(Desks::default());
+        let listening = Arc::downgrade(&desks);
+        consumers.listen(move |kind, namespace, name| {
+            for desk in listening.upgrade().into_iter().flat_map(|desks| desks.all()) {
+                if desk.words.iter().any(|word| word == kind) {
+                    desk.touch_claim(namespace, name);
+                }
+            }
+        });
+        let mut consuming = vec![("v1", "Pod")];
+        if options.types {
+            consuming.extend([("networking.k8s.io/v1", "Ingress"), ("v1", "Service")]);
+        }
+        for (api_version, kind) in consuming {
+            let sink = Arc::new(ConsumerSink { consumers: consumers.clone(), kind });
+            tasks.spawn(Watch::all(api_version, kind).run(api.clone(), sink));
+        }
+        if options.volumes {
+            desks.open(&cx, Kind::Volumes { protect: options.protect }, options.workers);
+        }
+        let mut types = None;
+        if options.types {
+            for (api_version, kind) in [("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "Service")] {
+                let sink = Arc::new(OwnedSink { desks: desks.clone() });
+                tasks.spawn(Watch::all(api_version, kind).labelled(CLAIM_UID).run(api.clone(), sink));
+            }
+            let sink = Arc::new(SecretSink { desks: desks.clone() });
+            tasks.spawn(Watch::all("v1", "Secret").within(SYSTEM_NAMESPACE).run(api.clone(), sink));
+            types = Some(Types::start(&cx, &desks, options.workers, &mut tasks));
+        }
+        let (owned, watching) = (desks.clone(), api);
+        tasks.spawn(async move {
+            let mut watches = JoinSet::new();
+            while let Some((api_version, kind)) = wanted.recv().await {
+                for selector in [RESOURCE_UID.to_owned(), format!("{CLAIM_UID},!{RESOURCE_UID}")] {
+                    let sink = Arc::new(OwnedSink { desks: owned.clone() });
+                    watches.spawn(Watch::all(&api_version, &kind).labelled(&selector).run(watching.clone(), sink));
+                }
+            }
+        });
+        Ok(Managers { desks, types, transactional, tasks })
+    }
+
+    /// Whether everything has been seen once and nothing is being worked on; what was just written may still be on its way here.
+    pub fn is_idle(&self) -> bool {
+        self.desks.all().iter().all(|desk| desk.is_idle()) && self.types.as_ref().is_none_or(|types| types.is_idle())
+    }
+
+    /// Whether lists of writes go as one Transaction.
+    pub fn is_transactional(&self) -> bool {
+        self.transactional
+    }
+
+    /// Runs until one of the tasks ends, which they do only when the Lease is lost.
+    pub async fn run(mut self) {
+        self.tasks.join_next().await;
+    }
+}

@@ -1,0 +1,191 @@
+//! One list of writes, two transports: a Transaction where discovery offers it, ordered writes elsewhere.
+//!
+//! Nothing above knows which it was. Either way every write carries its precondition; in order, the first that fails ends the
+//! list and what went before stays, which the next look resumes.
+
+use conductor_claims::lifecycle::{Plan, Verb, Version, Write};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::{APPLY, Api, FIELD_MANAGER, Failure, JSON, MERGE};
+
+const GROUP_VERSION: &str = "transactions.conductor.io/v1alpha1";
+const PATH: &str = "/apis/transactions.conductor.io/v1alpha1/transactions";
+/// The most operations a Transaction takes.
+const MOST: usize = 256;
+
+/// A list of writes that did not go through to its end.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{purpose}: {failure}")]
+pub struct Broken {
+    /// What the write that failed was for.
+    pub purpose: &'static str,
+    /// Why it failed.
+    pub failure: Failure,
+    /// The versions that the writes before it yielded.
+    pub done: Vec<String>,
+}
+
+/// Sends lists of writes.
+#[derive(Clone)]
+pub struct Transport {
+    api: Api,
+    transactions: bool,
+}
+
+impl Transport {
+    /// Chooses by discovery.
+    pub async fn discover(api: Api) -> Result<Transport, Failure> {
+        let transactions = match api.served(GROUP_VERSION, "Transaction").await {
+            Ok(_) => true,
+            Err(failure) if failure.code == 404 => false,
+            Err(failure) => return Err(failure),
+        };
+        Ok(Transport { api, transactions })
+    }
+
+    /// Always in order, whatever discovery says; for tests.
+    pub fn ordered(api: Api) -> Transport {
+        Transport { api, transactions: false }
+    }
+
+    /// Whether lists go as one Transaction.
+    pub fn is_transactional(&self) -> bool {
+        self.transactions
+    }
+
+    /// Sends a plan's writes. The versions they yield, in their order; empty for what is gone.
+    pub async fn send(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
+        let lists = &plan.writes;
+        if self.transactions && lists.len() > 1 && lists.len() <= MOST {
+            return self.transaction(lists).await;
+        }
+        let mut done: Vec<String> = Vec::with_capacity(lists.len());
+        for write in lists {
+            match self.write(write, &done).await {
+                Ok(version) => done.push(version),
+                Err(failure) => return Err(Broken { purpose: write.purpose, failure, done }),
+            }
+        }
+        Ok(done)
+    }
+
+    async fn transaction(&self, writes: &[Write]) -> Result<Vec<String>, Broken> {
+        let broken = |at: usize, failure| Broken {
+            purpose: writes.get(at).map_or("send the writes", |w| w.purpose),
+            failure,
+            done: Vec::new(),
+        };
+        let mut operations = Vec::with_capacity(writes.len());
+        for (at, write) in writes.iter().enumerate() {
+            operations.push(self.operation(write).await.map_err(|failure| broken(at, failure))?);
+        }
+        let body = json!({
+            "apiVersion": GROUP_VERSION,
+            "kind": "Transaction",
+            "spec": {"operations": operations},
+        });
+        let path = format!("{PATH}?fieldManager={FIELD_MANAGER}");
+        match self.api.call(Method::POST, &path, JSON, body.to_string().into_bytes()).await {
+            Ok(answer) => {
+                let version = |at: usize| answer["status"]["results"][at]["resourceVersion"].as_str();
+                Ok((0..writes.len()).map(|at| version(at).unwrap_or_default().to_owned()).collect())
+            }
+            Err(failure) => Err(broken(failed_at(&failure.message), failure)),
+        }
+    }
+
+    async fn operation(&self, write: &Write) -> Result<Value, Failure> {
+        let target = &write.target;
+        let served = self.api.served(&target.api_version, &target.kind).await?;
+        let (group, version) = target.api_version.split_once('/').unwrap_or(("", &target.api_version));
+        let mut operation = json!({"group": group, "version": version, "resource": served.plural, "name": target.name});
+        if served.namespaced {
+            operation["namespace"] = json!(target.namespace);
+        }
+        if target.status && served.status {
+            operation["subresource"] = json!("status");
+        }
+        match write.verb {
+            Verb::Create => {
+                operation["verb"] = json!("create");
+                operation["object"] = write.body.clone();
+                return Ok(operation);
+            }
+            Verb::Patch => {
+                operation["verb"] = json!("patch");
+                operation["patchType"] = json!("Merge");
+                operation["patch"] = write.body.clone();
+            }
+            Verb::Apply => {
+                operation["verb"] = json!("patch");
+                operation["patchType"] = json!("Apply");
+                operation["patch"] = write.body.clone();
+                operation["fieldManager"] = json!(FIELD_MANAGER);
+                operation["force"] = json!(true);
+            }
+            Verb::Delete => {
+                operation["verb"] = json!("delete");
+                operation["propagationPolicy"] = json!("Background");
+            }
+        }
+        let mut preconditions = json!({});
+        if !write.uid.is_empty() {
+            preconditions["uid"] = json!(write.uid);
+        }
+        // what follows a write of the same list sees that write: its version is the list's own affair
+        if let Version::Exactly(version) = &write.version {
+            preconditions["resourceVersion"] = json!(version);
+        }
+        operation["preconditions"] = preconditions;
+        Ok(operation)
+    }
+
+    async fn write(&self, write: &Write, done: &[String]) -> Result<String, Failure> {
+        let target = &write.target;
+        let served = self.api.served(&target.api_version, &target.kind).await?;
+        let name = if write.verb == Verb::Create { "" } else { &target.name };
+        let path = served.path(&target.api_version, &target.namespace, name, target.status);
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let expected = match &write.version {
+            Version::Any => None,
+            Version::Exactly(version) => Some(version.as_str()),
+            Version::After(earlier) => done.get(*earlier).map(String::as_str),
+        }
+        .filter(|v| !v.is_empty());
+        let with_preconditions = || {
+            let mut body = write.body.clone();
+            if !write.uid.is_empty() {
+                body["metadata"]["uid"] = json!(write.uid);
+            }
+            if let Some(version) = expected {
+                body["metadata"]["resourceVersion"] = json!(version);
+            }
+            body.to_string().into_bytes()
+        };
+        let answer = match write.verb {
+            Verb::Create => self.api.call(Method::POST, &path, JSON, write.body.to_string().into_bytes()).await?,
+            Verb::Patch => self.api.call(Method::PATCH, &path, MERGE, with_preconditions()).await?,
+            Verb::Apply => {
+                self.api.call(Method::PATCH, &format!("{path}&force=true"), APPLY, with_preconditions()).await?
+            }
+            Verb::Delete => {
+                let mut options =
+                    json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+                if !write.uid.is_empty() {
+                    options["preconditions"]["uid"] = json!(write.uid);
+                }
+                if let Some(version) = expected {
+                    options["preconditions"]["resourceVersion"] = json!(version);
+                }
+                self.api.call(Method::DELETE, &path, JSON, options.to_string().into_bytes()).await?
+            }
+        };
+        Ok(answer["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+/// The number of the operation that a failed Transaction names.
+fn failed_at(message: &str) -> usize {
+    message.strip_prefix("operation ").and_then(|m| m.split(' ').next()).and_then(|n| n.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,162 @@
+//! A ResourceType makes three CRDs and keeps them.
+
+use conductor_claims::lifecycle::{Condition, status_patch};
+use conductor_claims::types::{ResourceType, crds, incompatibilities};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{API_VERSION, Types};
+use crate::api::{Failure, JSON, MERGE};
+use crate::clock::now;
+use crate::kind::Kind;
+
+/// Holds a type until its definitions are gone.
+const FINALIZER: &str = "conductor.io/type";
+/// On the definition of the resource: what the type said when it was made.
+const APPLIED: &str = "conductor.io/applied-spec";
+
+fn path(name: &str) -> String {
+    format!("/apis/{API_VERSION}/resourcetypes/{name}")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+impl Types {
+    /// Brings one type up: definitions, desk, status.
+    pub(super) async fn define(&self, object: &Value) -> Result<(), Failure> {
+        let name = text(&object["metadata"]["name"]);
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            return self.retire(object).await;
+        }
+        let kind = match ResourceType::parse(object) {
+            Ok(kind) => kind,
+            Err(errors) => {
+                let message = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                return self.say(object, Condition::new("Ready", false, "Invalid", message)).await;
+            }
+        };
+        if name != kind.name() {
+            let message = format!("it must be named {}", kind.name());
+            return self.say(object, Condition::new("Ready", false, "Invalid", message)).await;
+        }
+        let open = self.desks.get(name).map(|desk| desk.kind.clone());
+        if let Some(Kind::Generated(open)) = &open
+            && **open == kind
+        {
+            return self.say(object, served(&kind)).await;
+        }
+        let [mut resource, claim, class] = crds(&kind);
+        let live = self
+            .cx
+            .api
+            .get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", text(&resource["metadata"]["name"]))
+            .await?;
+        if let Some(before) = live.as_ref().and_then(|crd| crd["metadata"]["annotations"][APPLIED].as_str()) {
+            let before = json!({
+                "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": object["metadata"],
+                "spec": serde_json::from_str::<Value>(before).unwrap_or_default(),
+            });
+            if let Ok(before) = ResourceType::parse(&before) {
+                let broken = incompatibilities(&before, &kind);
+                if !broken.is_empty() {
+                    let message = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                    let message =
+                        format!("{message}; what it said before stays in force: undo it, or make a new version");
+                    if open.is_none() {
+                        self.desks.open(&self.cx, Kind::Generated(Box::new(before)), self.workers);
+                    }
+                    return self.say(object, Condition::new("Ready", false, "Incompatible", message)).await;
+                }
+            }
+        }
+        self.hold(object).await?;
+        resource["metadata"]["annotations"][APPLIED] = json!(object["spec"].to_string());
+        for definition in [&resource, &claim, &class] {
+            self.cx.api.apply(definition).await?;
+        }
+        self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
+        self.say(object, served(&kind)).await
+    }
+
+    async fn hold(&self, object: &Value) -> Result<(), Failure> {
+        let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        if list.iter().any(|f| text(f) == FINALIZER) {
+            return Ok(());
+        }
+        let mut list = list;
+        list.push(FINALIZER.into());
+        self.finalizers(object, list).await
+    }
+
+    async fn finalizers(&self, object: &Value, list: Vec<Value>) -> Result<(), Failure> {
+        let patch = json!({"metadata": {
+            "finalizers": list,
+            "uid": object["metadata"]["uid"],
+            "resourceVersion": object["metadata"]["resourceVersion"],
+        }});
+        let path = path(text(&object["metadata"]["name"]));
+        self.cx.api.call(Method::PATCH, &path, MERGE, patch.to_string().into_bytes()).await.map(drop)
+    }
+
+    /// A type on its way out goes when nothing of it is left, and its definitions with it.
+    async fn retire(&self, object: &Value) -> Result<(), Failure> {
+        let name = text(&object["metadata"]["name"]);
+        if let Ok(kind) = ResourceType::parse(object) {
+            let count = async |kind_name: &str| match self.cx.api.list(&kind.api_version(), kind_name, "").await {
+                Ok(all) => Ok(all.len()),
+                Err(failure) if failure.code == 404 => Ok(0),
+                Err(failure) => Err(failure),
+            };
+            let (claims, resources) = (count(&kind.names.claim).await?, count(&kind.names.resource).await?);
+            if claims + resources > 0 {
+                let message =
+                    format!("{claims} claims and {resources} resources of this type exist: delete them first");
+                self.say(object, Condition::new("Removable", false, "InUse", message)).await?;
+                return Err(Failure {
+                    code: 409,
+                    reason: "InUse".into(),
+                    message: format!("{name} is deleted while {claims} claims and {resources} resources of it exist"),
+                });
+            }
+            self.desks.close(name);
+            for definition in crds(&kind) {
+                let path = format!(
+                    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
+                    text(&definition["metadata"]["name"])
+                );
+                match self.cx.api.call(Method::DELETE, &path, JSON, Vec::new()).await {
+                    Err(failure) if failure.code != 404 => return Err(failure),
+                    _ => {}
+                }
+            }
+        }
+        self.desks.close(name);
+        let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        let rest: Vec<Value> = list.iter().filter(|f| text(f) != FINALIZER).cloned().collect();
+        if rest.len() < list.len() {
+            match self.finalizers(object, rest).await {
+                Err(failure) if failure.code != 404 => return Err(failure),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn say(&self, object: &Value, condition: Condition) -> Result<(), Failure> {
+        let Some(status) = status_patch(object, json!({}), &[condition], &now()) else { return Ok(()) };
+        let patch = json!({"metadata": {"uid": object["metadata"]["uid"]}, "status": status});
+        let path = format!("{}/status", path(text(&object["metadata"]["name"])));
+        match self.cx.api.call(Method::PATCH, &path, MERGE, patch.to_string().into_bytes()).await {
+            Err(failure) if failure.code != 404 => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn served(kind: &ResourceType) -> Condition {
+    let names = &kind.names;
+    let message = format!("{}, {} and {} are served", names.resource, names.claim, names.class);
+    Condition::new("Ready", true, "Served", message)
+}

@@ -1,0 +1,174 @@
+//! PersistentVolumes and their claims: what a desk does about them.
+
+use conductor_claims::matching::{Decision, Reason, Summary};
+use conductor_claims::volumes::{
+    IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, made_name,
+    volume, volume_claim,
+};
+use serde_json::Value;
+
+use crate::api::Failure;
+use crate::clock::now;
+use crate::desk::{Desk, Found, Key, Outcome, Trouble};
+
+/// The kind of the object that a StorageClass of ours names in `parameters.template`.
+pub const TEMPLATE: (&str, &str) = ("conductor.io/v1alpha1", "VolumeTemplate");
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// One word for why a claim waits, coarse enough not to change with every number.
+pub(crate) fn leading(reason: &Reason, summary: &Summary) -> String {
+    format!("{:?} {:?}", std::mem::discriminant(reason), summary.leading().first().map(|(count, _)| *count))
+}
+
+/// What is at hand for making a volume.
+struct Parts {
+    class: std::sync::Arc<Value>,
+    template: Value,
+    implementation: Option<Value>,
+}
+
+impl Desk {
+    pub(crate) async fn volume_claim(&self, key: &Key, protect: bool, fresh: bool) -> Result<Outcome, Trouble> {
+        let Some(claim) = self.claim_object(key, fresh).await? else { return Ok(Outcome::Settled) };
+        if self.claim_settled(&self.state.lock(), &claim) {
+            return Ok(Outcome::Settled);
+        }
+        let uid = text(&claim["metadata"]["uid"]).to_owned();
+        let consumers = self.cx.consumers.of(&self.words, &key.0, &key.1);
+        let scheduled: Vec<&(String, String)> = consumers.iter().filter(|(_, node)| !node.is_empty()).collect();
+        let names: Vec<String> = scheduled.iter().map(|(consumer, _)| consumer.clone()).collect();
+        let deleting = !claim["metadata"]["deletionTimestamp"].is_null();
+        let selected = text(&claim["metadata"]["annotations"][SELECTED_NODE]);
+        let node = if selected.is_empty() { scheduled.first().map_or("", |(_, node)| node) } else { selected };
+        let labels = self.node_labels(node).await?;
+        let ask = match self.kind.ask(&claim, !scheduled.is_empty(), labels) {
+            Ok(ask) => ask,
+            Err(errors) => {
+                tracing::debug!(?errors, "a claim that cannot be read");
+                return Ok(Outcome::Settled);
+            }
+        };
+        let decision = if deleting {
+            self.state.lock().index.stop_waiting(&uid);
+            None
+        } else {
+            Some(self.decide(&ask, &claim))
+        };
+        let wanted = match &decision {
+            Some(Decision::Bind { resource, .. }) => resource.to_string(),
+            _ => self.kind.named(&claim).to_owned(),
+        };
+        let gathered = self.gather(&claim, &wanted, decision.as_ref()).await;
+        let (live, parts, default) = match gathered {
+            Ok(gathered) => gathered,
+            Err(failure) => {
+                self.state.lock().index.forget(&uid);
+                return Err(failure.into());
+            }
+        };
+        let time = now();
+        let plan = volume_claim(&VolumeClaimScene {
+            claim: &claim,
+            decision: decision.as_ref(),
+            volume: live.as_ref(),
+            making: parts.as_ref().map(|parts| Making {
+                class: &parts.class,
+                template: &parts.template,
+                implementation: parts.implementation.as_ref(),
+                expressions: &self.cx.evaluator,
+            }),
+            default_class: default.as_deref(),
+            consumers: &names,
+            protect,
+            now: &time,
+        });
+        let binds = matches!(decision, Some(Decision::Bind { .. }));
+        if binds && plan.writes.iter().all(|w| w.purpose == "protect the claim") {
+            // what was to be bound is not as the index has it
+            self.state.lock().index.forget(&uid);
+            return Err(Trouble::Outdated);
+        }
+        let mut outcome = Outcome::Settled;
+        if let Some(Decision::Wait { reason, summary }) = &decision
+            && !plan.is_empty()
+            && let Err(pause) = self.may_say(key, &leading(reason, summary))
+            && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
+        {
+            return Ok(Outcome::Later(pause));
+        }
+        if matches!(decision, Some(Decision::Provision { .. })) && plan.is_empty() {
+            // its implementation is being made, and is followed; this is for kinds that cannot be
+            outcome = Outcome::Later(std::time::Duration::from_secs(10));
+        }
+        for write in &plan.writes {
+            if write.purpose == "make the volume's implementation" {
+                (self.cx.follow)(&write.target.api_version, &write.target.kind);
+            }
+        }
+        self.send_for_claim(&uid, plan).await?;
+        Ok(outcome)
+    }
+
+    /// The volume, what making one takes, and the default class.
+    async fn gather(
+        &self,
+        claim: &Value,
+        wanted: &str,
+        decision: Option<&Decision>,
+    ) -> Result<(Option<Value>, Option<Parts>, Option<String>), Failure> {
+        let live = self.cx.api.get("v1", "PersistentVolume", "", wanted).await?;
+        let (class, default) = {
+            let state = self.state.lock();
+            let class = match decision {
+                Some(Decision::Provision { class, .. }) => state.classes.get(class.as_ref()).cloned(),
+                _ => None,
+            };
+            (class, state.index.default_class().map(str::to_owned))
+        };
+        let Some(class) = class else { return Ok((live, None, default)) };
+        let name = text(&class["parameters"]["template"]).to_owned();
+        let Some(template) = self.cx.api.get(TEMPLATE.0, TEMPLATE.1, "", &name).await? else {
+            return Ok((live, None, default));
+        };
+        let object = &template["spec"]["template"];
+        let place = Some(text(&object["metadata"]["namespace"])).filter(|n| !n.is_empty());
+        let place = place.unwrap_or(conductor_claims::lifecycle::SYSTEM_NAMESPACE);
+        let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let implementation = self.cx.api.get(api_version, kind, place, &made_name(claim)).await?;
+        (self.cx.follow)(api_version, kind);
+        Ok((live, Some(Parts { class, template, implementation }), default))
+    }
+
+    pub(crate) async fn volume(&self, name: &str, protect: bool, fresh: bool) -> Result<Outcome, Trouble> {
+        let Some(object) = self.resource_object(name, fresh).await? else { return Ok(Outcome::Settled) };
+        let reference = &object["spec"]["claimRef"];
+        let uid = text(&reference["uid"]);
+        let claim = if uid.is_empty() {
+            Found::Gone
+        } else {
+            self.find_claim(uid, text(&reference["namespace"]), text(&reference["name"])).await?
+        };
+        let annotations = &object["metadata"]["annotations"];
+        let implementation = if text(&annotations[PROVISIONED_BY]) == PROVISIONER {
+            let behind: Value = serde_json::from_str(text(&annotations[IMPLEMENTATION])).unwrap_or_default();
+            let part = |key: &str| text(&behind[key]);
+            (self.cx.follow)(part("apiVersion"), part("kind"));
+            self.cx.api.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await?
+        } else {
+            None
+        };
+        let time = now();
+        let plan = volume(&VolumeScene {
+            volume: &object,
+            claim: claim.presence(),
+            implementation: implementation.as_ref(),
+            protect,
+            now: &time,
+        });
+        self.send(plan).await?;
+        Ok(Outcome::Settled)
+    }
+}

@@ -1,0 +1,152 @@
+//! A server in memory, managers on it, and ways to look at both.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::time::{Duration, Instant};
+
+use conductor_apiserver::{Options as ServerOptions, Server, User};
+use conductor_claims::lifecycle::Target;
+use conductor_managers::{Api, Managers, Options, install};
+use http::Method;
+use serde_json::{Value, json};
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Cluster {
+    pub server: Server,
+    pub api: Api,
+}
+
+pub fn admin() -> std::sync::Arc<User> {
+    User::new("admin", ["system:masters"])
+}
+
+impl Cluster {
+    pub async fn start(types: bool) -> Cluster {
+        let server = Server::start(ServerOptions::default()).await.expect("a server");
+        let api = Api::new(server.client(admin()));
+        if types {
+            install::install(&api).await.expect("installed");
+        }
+        Cluster { server, api }
+    }
+
+    pub async fn managers(&self, options: Options) -> Managers {
+        Managers::start(self.server.client(admin()), options).await.expect("managers")
+    }
+
+    pub async fn create(&self, object: &Value) -> Value {
+        let mut target = Target::of(object);
+        target.name.clear();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let result = match self.api.path(&target).await {
+                Ok(path) => {
+                    self.api.call(Method::POST, &path, "application/json", object.to_string().into_bytes()).await
+                }
+                Err(failure) => Err(failure),
+            };
+            match result {
+                Ok(made) => return made,
+                // its kind is still being made
+                Err(failure) if failure.code == 404 && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(failure) => panic!("{failure}: {object}"),
+            }
+        }
+    }
+
+    pub async fn patch(&self, target: &Target, patch: Value) -> Value {
+        let path = self.api.path(target).await.expect("a path");
+        let body = patch.to_string().into_bytes();
+        self.api
+            .call(Method::PATCH, &path, "application/merge-patch+json", body)
+            .await
+            .unwrap_or_else(|e| panic!("{e}: {path}"))
+    }
+
+    pub async fn delete(&self, target: &Target) {
+        let path = self.api.path(target).await.expect("a path");
+        self.api
+            .call(Method::DELETE, &path, "application/json", Vec::new())
+            .await
+            .unwrap_or_else(|e| panic!("{e}: {path}"));
+    }
+
+    pub async fn get(&self, target: &Target) -> Option<Value> {
+        self.api.get(&target.api_version, &target.kind, &target.namespace, &target.name).await.expect("an answer")
+    }
+
+    pub async fn namespace(&self, name: &str) {
+        self.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+
+    /// Waits until an object is as expected.
+    pub async fn until(&self, target: &Target, what: &str, holds: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let object = self.get(target).await;
+            if holds(object.as_ref()) {
+                return object;
+            }
+            assert!(Instant::now() < deadline, "{what}: {target:?} is {object:#?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+pub fn target(api_version: &str, kind: &str, namespace: &str, name: &str) -> Target {
+    Target {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        status: false,
+    }
+}
+
+pub fn pv(name: &str) -> Target {
+    target("v1", "PersistentVolume", "", name)
+}
+
+pub fn pvc(namespace: &str, name: &str) -> Target {
+    target("v1", "PersistentVolumeClaim", namespace, name)
+}
+
+pub fn volume(name: &str, size: &str, class: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/tmp"},
+        },
+    })
+}
+
+pub fn volume_claim(namespace: &str, name: &str, size: &str, class: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": size}}},
+    })
+}
+
+pub fn phase_is(phase: &'static str) -> impl Fn(Option<&Value>) -> bool {
+    move |object| object.is_some_and(|o| o["status"]["phase"] == phase)
+}
+
+/// Whether everything expected is there: maps by key, null is absent, lists item by item.
+pub fn covers(live: &Value, expected: &Value) -> bool {
+    match expected {
+        Value::Object(map) => map.iter().all(|(key, value)| match value {
+            Value::Null => live[key].is_null(),
+            value => covers(&live[key], value),
+        }),
+        Value::Array(items) => {
+            let live = live.as_array().map_or(&[][..], Vec::as_slice);
+            live.len() == items.len() && live.iter().zip(items).all(|(l, e)| covers(l, e))
+        }
+        Value::String(text) if text.starts_with("~") => live.as_str().is_some_and(|l| l.contains(&text[1..])),
+        value => live == value,
+    }
+}
