@@ -91,11 +91,13 @@ impl Follow {
                 _ => None,
             };
             self.waiting.push(Box::pin(async move {
-                if let Some(mut watch) = watch {
-                    if watch.next().await.is_err() {
-                        // Overtaken, or the store is closing and the controller ends with it.
-                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-                    }
+                let overtaken = match watch {
+                    Some(mut watch) => watch.next().await.is_err(),
+                    None => false,
+                };
+                if overtaken {
+                    // Or the store is closing, and the controller ends with it.
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 }
                 table
             }));

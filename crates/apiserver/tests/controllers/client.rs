@@ -63,12 +63,6 @@ impl Client {
         answer
     }
 
-    pub async fn put(&self, path: &str, object: Value) -> Value {
-        let (code, answer) = self.send(Method::PUT, path, "application/json", object).await;
-        assert_eq!(code, 200, "PUT {path}: {answer}");
-        answer
-    }
-
     pub async fn delete(&self, path: &str, policy: &str) {
         let options = if policy.is_empty() { Value::Null } else { json!({"propagationPolicy": policy}) };
         let (code, answer) = self.send(Method::DELETE, path, "application/json", options).await;

@@ -26,9 +26,12 @@ pub struct Pod {
     pub hostname: Box<str>,
     /// The service that gives it a name.
     pub subdomain: Box<str>,
-    /// Its named ports: name, protocol, number.
-    pub ports: Box<[(Box<str>, Box<str>, u16)]>,
+    /// Its named ports.
+    pub ports: Box<[NamedPort]>,
 }
+
+/// The name, protocol and number of a port.
+pub type NamedPort = (Box<str>, Box<str>, u16);
 
 impl Pod {
     /// Reads a stored pod; none if it has ended or has no address.

@@ -256,3 +256,85 @@ impl Graph {
         self.gone.contains(uid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(name: &str) -> At {
+        At { table: "t".into(), key: name.into() }
+    }
+
+    fn object(uid: &str, owners: &[(&str, bool)], finalizers: &[&str]) -> String {
+        let owners: Vec<_> =
+            owners.iter().map(|(uid, block)| serde_json::json!({"uid": uid, "blockOwnerDeletion": block})).collect();
+        let deleted = if finalizers.is_empty() { "" } else { "2026-01-01T00:00:00Z" };
+        serde_json::json!({"metadata": {
+            "uid": uid, "ownerReferences": owners, "finalizers": finalizers, "deletionTimestamp": deleted,
+        }})
+        .to_string()
+    }
+
+    fn observe(graph: &mut Graph, uid: &str, owners: &[(&str, bool)], finalizers: &[&str]) -> String {
+        let mut due = Vec::new();
+        graph.observe(&at(uid), &Meta::scan(object(uid, owners, finalizers).as_bytes()).unwrap(), &mut due);
+        names(due)
+    }
+
+    fn forget(graph: &mut Graph, uid: &str) -> String {
+        let mut due = Vec::new();
+        graph.forget(&Uid::new(uid), &mut due);
+        names(due)
+    }
+
+    fn names(due: Vec<Due>) -> String {
+        due.iter().map(|due| due.uid.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn uids_are_written_as_they_were() {
+        for text in ["", "x", "01234567-89ab-cdef-0123-456789abcdef", "01234567-89AB-cdef-0123-456789abcdef"] {
+            assert_eq!(Uid::new(text).to_string(), text);
+        }
+        assert!(matches!(Uid::new("01234567-89ab-cdef-0123-456789abcdef"), Uid::Usual(_)));
+        for text in ["0123456789ab-cdef-0123-456789abcdef-", "01234567-89ab-cdef-0123-456789abcdeg"] {
+            assert!(matches!(Uid::new(text), Uid::Other(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn changes_make_the_right_objects_due_and_nothing_is_left_behind() {
+        let mut graph = Graph::default();
+        // Unowned objects are not even kept.
+        assert_eq!(observe(&mut graph, "top", &[], &[]), "");
+        assert!(graph.owned.is_empty());
+        assert_eq!(observe(&mut graph, "a", &[("top", true)], &[]), "a");
+        assert_eq!(observe(&mut graph, "b", &[("top", false), ("a", false)], &[]), "b");
+        // Nothing new, nothing due.
+        assert_eq!(observe(&mut graph, "a", &[("top", true)], &[]), "");
+        // An owner begins to wait: it and all its dependents, once.
+        assert_eq!(observe(&mut graph, "top", &[], &["foregroundDeletion"]), "a b top");
+        assert_eq!(observe(&mut graph, "top", &[], &["foregroundDeletion"]), "");
+        assert_eq!(names(graph.blocking(&Uid::new("top")).collect()), "a");
+        // A dependent blocks no longer: its owner and itself.
+        assert_eq!(observe(&mut graph, "a", &[("top", false)], &[]), "top a");
+        assert_eq!(graph.blocking(&Uid::new("top")).count(), 0);
+        assert_eq!(forget(&mut graph, "a"), "top b");
+        assert!(graph.is_gone(&Uid::new("a")));
+        assert_eq!(forget(&mut graph, "top"), "b");
+        assert_eq!(observe(&mut graph, "b", &[], &[]), "");
+        assert!(graph.owned.is_empty() && graph.edges.is_empty() && graph.holding.is_empty() && graph.gone.is_empty());
+    }
+
+    #[test]
+    fn a_table_that_was_read_anew_loses_what_is_not_there() {
+        let mut graph = Graph::default();
+        observe(&mut graph, "a", &[("top", true)], &[]);
+        observe(&mut graph, "b", &[("a", true)], &["orphan"]);
+        let mut due = Vec::new();
+        graph.forget_others("t", &HashSet::from([Uid::new("b")]), &mut due);
+        assert_eq!(names(due), "b");
+        graph.forget_others("t", &HashSet::new(), &mut Vec::new());
+        assert!(graph.owned.is_empty() && graph.edges.is_empty() && graph.holding.is_empty() && graph.gone.is_empty());
+    }
+}

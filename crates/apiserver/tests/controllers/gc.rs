@@ -1,11 +1,8 @@
 //! Garbage collection by owner references: each rule, under load, across restarts.
 
-#[path = "controllers/client.rs"]
-mod client;
-
 use std::collections::BTreeSet;
 
-use client::{Client, MAPS, at, blocking, map, reference};
+use super::client::{Client, MAPS, at, blocking, map, reference};
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
@@ -169,6 +166,24 @@ async fn orphans_stay_without_the_owner() {
     assert!(client.get(&at("only")).await.unwrap()["metadata"].get("ownerReferences").is_none());
     let both = client.get(&at("both")).await.unwrap();
     assert_eq!(both["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dependent_made_just_before_is_orphaned_too() {
+    let client = Client::in_memory().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for round in 0..30 {
+        let name = format!("owner-{round}");
+        let made = owner(&client, &name).await;
+        client.create(secrets, map(&name, &[reference(&made)])).await;
+        client.delete(&at(&name), "Orphan").await;
+    }
+    for round in 0..30 {
+        client.gone(&at(&format!("owner-{round}"))).await;
+    }
+    settle(&client).await;
+    let orphans = client.items(secrets).await;
+    assert_eq!(orphans.iter().filter(|own| own["metadata"].get("ownerReferences").is_none()).count(), 30);
 }
 
 #[tokio::test(flavor = "multi_thread")]

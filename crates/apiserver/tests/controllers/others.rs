@@ -1,9 +1,6 @@
 //! Protection of volumes in use, endpoints of services, the end of events.
 
-#[path = "controllers/client.rs"]
-mod client;
-
-use client::{Client, at, map};
+use super::client::{Client, at, map};
 use serde_json::{Value, json};
 use store::{Expect, Op, Transaction};
 
@@ -230,6 +227,6 @@ async fn events_never_take_more_than_fits() {
     }
     assert_eq!(client.items(EVENTS).await.len(), 41);
     assert!(client.get(&format!("{EVENTS}/e49")).await.is_some());
-    client.create(client::MAPS, map("unrelated", &[])).await;
+    client.create(super::client::MAPS, map("unrelated", &[])).await;
     assert!(client.get(&at("unrelated")).await.is_some());
 }

@@ -1,0 +1,5 @@
+//! The controllers that clients rely on, in process and through the API.
+
+mod client;
+mod gc;
+mod others;
