@@ -94,7 +94,7 @@ impl Context {
             if value == "All" {
                 dry_run = true;
             } else {
-                errors.push(field::Error::not_supported(&Path::root("dryRun"), value, &["All"]));
+                errors.push(field::Error::not_supported(&Path::root("dryRun"), vec![Value::from(value)], &["All"]));
             }
         }
         let manager = self.query.get("fieldManager").unwrap_or_default();
@@ -110,11 +110,11 @@ impl Context {
             ));
         }
         let field_validation = match self.query.get("fieldValidation") {
-            None | Some("Warn") => FieldValidation::Warn,
+            None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Strict") => FieldValidation::Strict,
             Some("Ignore") => FieldValidation::Ignore,
             Some(other) => {
-                let supported = ["Ignore", "Warn", "Strict"];
+                let supported = ["", "Ignore", "Warn", "Strict"];
                 errors.push(field::Error::not_supported(&Path::root("fieldValidation"), other, &supported));
                 FieldValidation::Strict
             }

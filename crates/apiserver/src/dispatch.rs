@@ -27,7 +27,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         return crate::verbs::subresources::run(cx, body).await;
     }
     if !resource.has_verb(&info.verb) {
-        return Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb));
+        return Err(Status::method_not_allowed());
     }
     if let crate::resource::Nature::Custom(custom) = &resource.nature {
         if let Some(warning) = custom.deprecation() {
@@ -45,10 +45,12 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body),
         "create" => {
             if !info.name.is_empty() {
-                return Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb));
+                return Err(Status::method_not_allowed());
             }
             finish(cx, cx.create(body).await?)
         }
+        // Only objects have these methods, collections do not.
+        "update" | "patch" if info.name.is_empty() => Err(Status::method_not_allowed()),
         "update" => finish(cx, cx.update(body).await?),
         "patch" => finish(cx, cx.patch(body).await?),
         "delete" => finish(cx, cx.delete(body).await?),
@@ -64,7 +66,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             let page = cx.delete_collection(body, &ListOptions::from_query(&cx.query)?).await?;
             Ok(answer(200, renderer(cx)?.list(page), content_type(cx)))
         }
-        _ => Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb)),
+        _ => Err(Status::method_not_allowed()),
     }
 }
 
@@ -79,7 +81,12 @@ pub fn finish(cx: &Context, done: Done) -> Result<Response<Body>, Status> {
 
 fn renderer(cx: &Context) -> Result<Renderer, Status> {
     let include = Include::parse(cx.query.get("includeObject"))
-        .ok_or_else(|| Status::bad_request("invalid includeObject value: use None, Metadata or Object"))?;
+        .ok_or_else(|| {
+            let given = cx.query.get("includeObject").unwrap_or_default();
+            Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
+            ))
+        })?;
     Ok(Renderer::new(&cx.resource, cx.accept, cx.server.clone()).include(include))
 }
 

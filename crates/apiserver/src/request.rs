@@ -212,9 +212,10 @@ impl Query {
     pub fn number(&self, name: &str) -> Result<Option<i64>, Status> {
         match self.get(name) {
             None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                Status::bad_request(format!("invalid query parameter {name}={text:?}: must be a whole number"))
-            }),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
         }
     }
 }
@@ -271,7 +272,7 @@ impl ListOptions {
             Status::new(
                 400,
                 "BadRequest",
-                format!("Invalid value: {text:?}: resourceVersion must be a whole number, as the server gave it"),
+                format!("invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"),
             )
         })
     }

@@ -136,8 +136,8 @@ impl Resource {
         }
         if (!api_version.is_empty() && api_version != own) || (!kind.is_empty() && *kind != *self.kind) {
             return Err(Status::bad_request(format!(
-                "{kind} in version {api_version:?} cannot be handled as a {}: the path takes {own} {}",
-                self.kind, self.kind
+                "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for version {api_version:?}",
+                self.version, self.kind
             )));
         }
         match &self.nature {

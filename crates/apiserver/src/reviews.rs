@@ -59,8 +59,8 @@ pub fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
             }
             review["status"] = cx.server.authorizer.rules(&cx.user, &namespace);
         }
-        ("", "bindings") => return Err(Status::method_not_allowed("", "bindings", "create")),
-        _ => return Err(Status::method_not_allowed(&cx.resource.group, &cx.resource.plural, "create")),
+        ("", "bindings") => return Err(Status::method_not_allowed()),
+        _ => return Err(Status::method_not_allowed()),
     }
     let renderer = Renderer::new(&cx.resource, cx.accept, cx.server.clone());
     Ok(answer(201, renderer.value(&review), content_type(cx)))

@@ -81,6 +81,9 @@ pub enum StartError {
     /// The store.
     #[error(transparent)]
     Store(#[from] store::OpenError),
+    /// The data directory is somebody else's.
+    #[error("{0} is not a data directory of conductor (it contains {1:?}): choose an empty one")]
+    Foreign(PathBuf, String),
     /// The certificates.
     #[error(transparent)]
     Pki(#[from] crate::pki::PkiError),
@@ -147,6 +150,7 @@ impl Server {
     pub async fn start(options: Options) -> Result<Server, StartError> {
         let (store, pki) = match &options.data_dir {
             Some(dir) => {
+                refuse_foreign(dir)?;
                 let store = Store::open(&dir.join("store"), store::Options::default())?;
                 (store, Pki::open(&dir.join("pki"))?)
             }
@@ -253,12 +257,13 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let inner = &self.0;
-        let accept = match media::negotiate(&parts.headers, query.flag("pretty")) {
-            Ok(accept) => accept,
-            // Health checks and the like are plain text whatever is asked for.
-            Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
-            Err(_) => JSON,
-        };
+        let accept =
+            match media::negotiate(&parts.headers, query.flag("pretty"), matches!(&*info.verb, "list" | "watch")) {
+                Ok(accept) => accept,
+                // Health checks and the like are plain text whatever is asked for.
+                Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
+                Err(_) => JSON,
+            };
         let user = match inner.authenticate(&parts) {
             Ok(user) => user,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
@@ -314,6 +319,20 @@ impl Server {
             Err(status) => inner.plain_status(&status, cx.accept),
         };
         inner.finish(response, &cx.headers, &method, warnings)
+    }
+}
+
+/// A directory with things in it, but no store, is somebody else's: nothing is put there.
+fn refuse_foreign(dir: &std::path::Path) -> Result<(), StartError> {
+    if dir.join("store").exists() {
+        return Ok(());
+    }
+    // A new file system is not quite empty, and a kubeconfig may be from before the directory was emptied.
+    let ours = |name: &str| matches!(name, "pki" | "kubeconfig" | "lost+found");
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    match names.map(|name| name.to_string_lossy().into_owned()).find(|name| !ours(name)) {
+        Some(found) => Err(StartError::Foreign(dir.to_owned(), found)),
+        None => Ok(()),
     }
 }
 

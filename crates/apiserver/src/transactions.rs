@@ -167,7 +167,7 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
         }
     };
     if !offered {
-        return Err(Status::method_not_allowed(&info.group, &info.resource, &format!("{verb} in a transaction")));
+        return Err(Status::bad_request(format!("{verb} is not possible in a transaction")));
     }
     if let Decision::NoOpinion(reason) = cx.server.authorizer.authorize(&cx.user, &info) {
         return Err(refusal(&cx.user, &info, &reason));

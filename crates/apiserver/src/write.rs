@@ -95,7 +95,8 @@ impl Context {
             "selfLink",
         ] {
             if field == "resourceVersion" && text(meta, field).is_some_and(|version| !version.is_empty()) {
-                return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+                // Kubernetes' storage says so, too late for a better code.
+                return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
             }
             meta.remove(field);
         }

@@ -43,6 +43,8 @@ pub struct Status {
     pub causes: Vec<Cause>,
     /// When trying again makes sense.
     pub retry_after: Option<u32>,
+    /// Kubernetes' front answers with details that say nothing, and clients may compare.
+    pub bare_details: bool,
 }
 
 /// `pods`, or `deployments.apps` with a group.
@@ -63,6 +65,7 @@ impl Status {
             uid: String::new(),
             causes: Vec::new(),
             retry_after: None,
+            bare_details: false,
         }
     }
 
@@ -109,21 +112,27 @@ impl Status {
         Self::new(404, "NotFound", message).about(group, resource, name)
     }
 
-    /// 404: there is no such resource or path.
-    pub fn no_such_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+    /// A failure that is about the request as such, not about an object.
+    pub fn bare(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        let mut status = Self::new(code, reason, message);
+        status.bare_details = true;
+        status
     }
 
-    /// 405: the resource has no such verb.
-    pub fn method_not_allowed(group: &str, resource: &str, action: &str) -> Self {
-        let message = format!("{action} is not supported on resources of kind {:?}", qualified(group, resource));
-        Self::new(405, "MethodNotAllowed", message).about(group, resource, "")
+    /// 404: there is no such resource or path.
+    pub fn no_such_path() -> Self {
+        Self::bare(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// 405: the path has no such method.
+    pub fn method_not_allowed() -> Self {
+        Self::bare(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
     /// 406: none of the offered media types.
     pub fn not_acceptable(supported: &[&str]) -> Self {
-        let message = format!("only the following media types are accepted: {}", supported.join(", "));
-        Self::new(406, "NotAcceptable", message)
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", supported.join(", "));
+        Self::bare(406, "NotAcceptable", message)
     }
 
     /// 409: the name is taken.
@@ -246,7 +255,7 @@ impl Status {
         if !self.reason.is_empty() {
             status["reason"] = Value::from(self.reason);
         }
-        if !details.is_empty() {
+        if !details.is_empty() || self.bare_details {
             status["details"] = Value::Object(details);
         }
         if !success {

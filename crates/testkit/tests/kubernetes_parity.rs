@@ -53,7 +53,9 @@ async fn our_answers_are_those_of_a_real_kubernetes() {
     let count = scenarios.len();
     let report = compare_all(&real, &ours, scenarios, &known).await;
     let (compared, equal, excepted) = report.counts();
-    println!("parity: {compared} requests of {count} scenarios compared, {equal} equal, {excepted} with known differences only");
+    println!(
+        "parity: {compared} requests of {count} scenarios compared, {equal} equal, {excepted} with known differences only"
+    );
     for rule in &known.rules {
         println!("  {:5} {}: {}", rule.hits(), rule.section, rule.line.trim_start_matches("- "));
     }

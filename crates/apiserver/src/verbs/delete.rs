@@ -184,12 +184,12 @@ impl Context {
 
     fn check_preconditions(&self, current: &Current, name: &str, options: &DeleteOptions) -> Result<(), Status> {
         let meta = &current.object["metadata"];
-        let conflict = |why: String| Status::conflict(&self.resource.group, &self.resource.plural, name, why);
+        let conflict = |why: String| Status::conflict(&self.resource.group, &self.resource.kind, name, why);
         if let Some(uid) = &options.uid {
             let actual = meta["uid"].as_str().unwrap_or_default();
             if uid != actual {
                 return Err(conflict(format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
+                    "the UID in the precondition ({uid}) does not match the UID in record ({actual}). The object might have been deleted and then recreated"
                 )));
             }
         }
@@ -197,7 +197,7 @@ impl Context {
             let actual = meta["resourceVersion"].as_str().unwrap_or_default();
             if version != actual {
                 return Err(conflict(format!(
-                    "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {actual}"
+                    "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({actual}). The object might have been modified"
                 )));
             }
         }

@@ -147,7 +147,9 @@ fn write_token(revision: u64, start: &str) -> String {
 
 fn read_token(text: &str) -> Result<Token, Status> {
     let bad = |why: &str| {
-        Status::bad_request(format!("continue key is not valid: {why}: use the token of the last page as it is"))
+        Status::bad_request(format!(
+            "invalid continue token: continue key is not valid: {why}: use the token of the last page as it is"
+        ))
     };
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad("not base64"))?;
     let token: Token = serde_json::from_slice(&bytes).map_err(|_| bad("not a token"))?;

@@ -41,7 +41,11 @@ impl Context {
 
     fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
         let media = media::content_type(&self.headers);
-        if media != "application/apply-patch+yaml" && self.query.get("force").is_some() {
+        let known = matches!(
+            media.strip_prefix("application/"),
+            Some("json-patch+json" | "merge-patch+json" | "strategic-merge-patch+json")
+        );
+        if known && self.query.get("force").is_some() {
             let path = machinery::field::Path::root("force");
             let error = machinery::field::Error::forbidden(&path, "may not be specified for non-apply patch");
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
@@ -64,17 +68,7 @@ impl Context {
                 }
                 Ok(Patch::Apply(value))
             }
-            _ => {
-                let mut accepted =
-                    vec!["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-                if !self.resource.is_custom() {
-                    accepted.insert(2, "application/strategic-merge-patch+json");
-                }
-                Err(Status::unsupported_media_type(format!(
-                    "the body of the request was in an unknown format - accepted media types include: {}",
-                    accepted.join(", ")
-                )))
-            }
+            _ => Err(Status::bare(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
         }
     }
 
@@ -90,19 +84,21 @@ impl Context {
         };
         let patched = patched.map_err(|error| error.to_status())?;
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
-        let decoded = self.resource.decode(patched)?;
+        let refused = |why: String| {
+            let path = machinery::field::Path::root("patch");
+            Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, patched.to_string(), why)])
+        };
+        let decoded = self.resource.decode(patched.clone()).map_err(|status| match status.code {
+            400 => refused(status.message),
+            _ => status,
+        })?;
         let mut object = decoded.object;
         if !decoded.strict.is_empty() {
             match options.field_validation {
                 FieldValidation::Ignore => {}
                 FieldValidation::Warn => decoded.strict.iter().for_each(|problem| self.warn(problem.as_str())),
                 FieldValidation::Strict => {
-                    let errors: Vec<_> = vec![machinery::field::Error::invalid(
-                        &machinery::field::Path::root("patch"),
-                        Value::Null,
-                        format!("strict decoding error: {}", decoded.strict.join(", ")),
-                    )];
-                    return Err(self.invalid(&self.info.name, &errors));
+                    return Err(refused(format!("strict decoding error: {}", decoded.strict.join(", "))));
                 }
             }
         }

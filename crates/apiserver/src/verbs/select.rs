@@ -30,10 +30,7 @@ impl Selection {
     pub fn new(resource: &Arc<Resource>, options: &ListOptions) -> Result<Selection, Status> {
         let labels = match options.label_selector.as_str() {
             "" => None,
-            text => Some(
-                Selector::parse(text)
-                    .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?,
-            ),
+            text => Some(Selector::parse(text).map_err(|error| Status::bad_request(error.to_string()))?),
         };
         let fields = match options.field_selector.as_str() {
             "" => None,

@@ -23,8 +23,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         return Err(Status::no_such_path());
     };
     if !sub.verbs.iter().any(|verb| **verb == *info.verb) {
-        let what = format!("{}/{}", resource.plural, info.subresource);
-        return Err(Status::method_not_allowed(&resource.group, &what, &info.verb));
+        return Err(Status::method_not_allowed());
     }
     match (&*info.subresource, &*info.verb) {
         ("scale", "get") => scale_get(cx),
@@ -47,7 +46,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         (_, "get") => finish(cx, cx.get()?),
         (_, "update") => finish(cx, cx.update(body).await?),
         (_, "patch") => finish(cx, cx.patch(body).await?),
-        _ => Err(Status::method_not_allowed(&resource.group, &resource.plural, &info.verb)),
+        _ => Err(Status::method_not_allowed()),
     }
 }
 

@@ -27,10 +27,27 @@ impl Context {
         self.run(move |view| async move { self.plan_of_update(&view, body).await }).await
     }
 
+    /// The name within the object must be the one in the path.
+    fn check_name(&self, object: &serde_json::Value) -> Result<(), Status> {
+        let (given, name) = (object["metadata"]["name"].as_str().unwrap_or_default(), &self.info.name);
+        if given.is_empty() && self.info.subresource.is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        if !given.is_empty() && given != name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        Ok(())
+    }
+
     /// Plans a `PUT`.
     pub async fn plan_of_update(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let options = self.write_options("UpdateOptions")?;
         let object = self.decode(body, &options)?;
+        self.check_name(&object)?;
         let creates = self.info.subresource.is_empty()
             && !self.resource.is_custom()
             && kinds::strategy::allows_create_on_update(&self.resource.group, &self.resource.kind);

@@ -45,7 +45,7 @@ impl PatchError {
             PatchError::TooLarge(message) => Status::too_large(message),
             PatchError::DoesNotApply(message) => {
                 let text = format!("the server rejected our request due to an error in our request: {message}");
-                Status::new(422, "Invalid", text)
+                Status::bare(422, "Invalid", text)
             }
         }
     }

@@ -12,10 +12,31 @@ const OBJECTS: &str = include_str!("../../scenarios/objects.json");
 /// Kinds that a real cluster's controllers change when they please: their status is not compared, nor what watches
 /// show of them.
 const BUSY: &[&str] = &[
-    "APIService", "CertificateSigningRequest", "ClusterRole", "CronJob", "CustomResourceDefinition", "DaemonSet",
-    "Deployment", "FlowSchema", "HorizontalPodAutoscaler", "IPAddress", "Job", "Namespace", "Node", "PersistentVolume",
-    "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "ReplicaSet", "ReplicationController", "ResourceClaim",
-    "ResourceQuota", "ServiceCIDR", "StatefulSet", "ValidatingAdmissionPolicy", "VolumeAttachment",
+    "APIService",
+    "CertificateSigningRequest",
+    "ClusterRole",
+    "CronJob",
+    "CustomResourceDefinition",
+    "DaemonSet",
+    "Deployment",
+    "FlowSchema",
+    "HorizontalPodAutoscaler",
+    "IPAddress",
+    "Job",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodDisruptionBudget",
+    "ReplicaSet",
+    "ReplicationController",
+    "ResourceClaim",
+    "ResourceQuota",
+    "ServiceCIDR",
+    "StatefulSet",
+    "ValidatingAdmissionPolicy",
+    "VolumeAttachment",
 ];
 
 /// How many variants of one kind's objects are sent at most.
@@ -78,7 +99,8 @@ fn each(make: impl Fn(&'static Resource, &Value) -> Scenario) -> Vec<Scenario> {
             // Other versions of a kind take the same object.
             let group = |object: &&Value| {
                 let version = object["apiVersion"].as_str().unwrap_or_default();
-                version.split_once('/').map_or("", |(group, _)| group) == resource.group && object["kind"] == resource.kind
+                version.split_once('/').map_or("", |(group, _)| group) == resource.group
+                    && object["kind"] == resource.kind
             };
             let mut object = found.or_else(|| objects.iter().find(group))?.clone();
             object["apiVersion"] = resource.api_version().into();
@@ -122,7 +144,8 @@ fn life(resource: &Resource, object: &Value) -> Vec<Step> {
     let mut send = |request: Request| steps.push(Step::new(request));
     let post = |path: &str, body: &Value| Request::json("POST", path, body);
     let patch = |path: &str, kind: &str, body: &Value| {
-        Request::json("PATCH", path, body).header("Content-Type", &format!("application/{kind}+json"))
+        let form = if kind == "apply-patch" { "yaml" } else { "json" };
+        Request::json("PATCH", path, body).header("Content-Type", &format!("application/{kind}+{form}"))
     };
 
     // Born.
@@ -175,7 +198,9 @@ fn life(resource: &Resource, object: &Value) -> Vec<Step> {
     // Its subresources.
     for subresource in &resource.subresources {
         let path = format!("{one}/{}", subresource.name);
-        if subresource.verbs.contains(&"get") && !matches!(subresource.name, "log" | "proxy" | "exec" | "attach" | "portforward") {
+        if subresource.verbs.contains(&"get")
+            && !matches!(subresource.name, "log" | "proxy" | "exec" | "attach" | "portforward")
+        {
             send(Request::new("GET", path.as_str()));
         }
         if subresource.name == "status" {
@@ -229,7 +254,11 @@ fn life(resource: &Resource, object: &Value) -> Vec<Step> {
     send(Request::new("GET", format!("{all}?resourceVersionMatch=Exact")));
     // Gone.
     send(Request::new("DELETE", format!("{one}?dryRun=All")));
-    send(Request::json("DELETE", one.as_str(), &json!({"preconditions": {"uid": "00000000-0000-0000-0000-00000000000a"}})));
+    send(Request::json(
+        "DELETE",
+        one.as_str(),
+        &json!({"preconditions": {"uid": "00000000-0000-0000-0000-00000000000a"}}),
+    ));
     send(Request::json("DELETE", one.as_str(), &json!({"preconditions": {"resourceVersion": "1"}})));
     send(Request::json("DELETE", one.as_str(), &json!({"propagationPolicy": "Nonsense"})));
     send(Request::json("DELETE", one.as_str(), &json!({"gracePeriodSeconds": -5, "nonsense": 1})));

@@ -75,9 +75,15 @@ fn walk(found: &mut Vec<Difference>, place: &str, real: &Value, ours: &Value) {
                 walk(found, &format!("{place}[{index}]"), real, ours);
             }
             if a.len() != b.len() {
-                let rest = |list: &[Value], from: usize| short(&Value::from(list.get(from..).unwrap_or(&[])).to_string());
+                let rest =
+                    |list: &[Value], from: usize| short(&Value::from(list.get(from..).unwrap_or(&[])).to_string());
                 let (real, ours) = (rest(a, b.len()), rest(b, a.len()));
-                push(found, &format!("{place}[…]"), format!("{} more {real}", a.len()), format!("{} more {ours}", b.len()));
+                push(
+                    found,
+                    &format!("{place}[…]"),
+                    format!("{} more {real}", a.len()),
+                    format!("{} more {ours}", b.len()),
+                );
             }
         }
         (real, ours) if real == ours => {}
@@ -103,7 +109,8 @@ mod tests {
     fn differences_say_where_they_are() {
         let check = |real: Value, ours: Value, expected: &[&str]| {
             let answer = |value: Value| Answer::new(200, http::HeaderMap::new(), value.to_string().into());
-            let found: Vec<String> = differences(&answer(real), &answer(ours)).iter().map(ToString::to_string).collect();
+            let found: Vec<String> =
+                differences(&answer(real), &answer(ours)).iter().map(ToString::to_string).collect();
             assert_eq!(found, expected);
         };
         check(json!({"a": 1}), json!({"a": 1}), &[]);

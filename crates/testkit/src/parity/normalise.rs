@@ -14,9 +14,8 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     let recent = r"20(2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)";
     Regex::new(recent).expect("a pattern")
 });
-static VERSION: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"((?i:resource ?version)[^0-9]{1,24}|current: )\d+( \(\d+\))?").expect("a pattern")
-});
+static VERSION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"((?i:resource ?version)[^0-9]{1,24}|current: )\d+( \(\d+\))?").expect("a pattern"));
 static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
 
 /// Replaces what depends on the server and the moment:
@@ -120,11 +119,21 @@ mod tests {
         let check = |given: Value, expected: Value| assert_eq!(normalise(&given), expected);
         check(json!({"resourceVersion": "123", "x": "123"}), json!({"resourceVersion": "<version>", "x": "123"}));
         check(json!({"message": "resourceVersion: 12"}), json!({"message": "resourceVersion: <version>"}));
-        check(json!({"message": "too old resource version: 1 (99)"}), json!({"message": "too old resource version: <version>"}));
-        check(json!({"time": "2026-11-15T09:10:18Z", "old": "2001-01-01T00:00:00Z"}), json!({"time": "<time>", "old": "2001-01-01T00:00:00Z"}));
+        check(
+            json!({"message": "too old resource version: 1 (99)"}),
+            json!({"message": "too old resource version: <version>"}),
+        );
+        check(
+            json!({"time": "2026-11-15T09:10:18Z", "old": "2001-01-01T00:00:00Z"}),
+            json!({"time": "<time>", "old": "2001-01-01T00:00:00Z"}),
+        );
         check(json!({"generateName": "a-", "name": "a-x7k2p"}), json!({"generateName": "a-", "name": "a-<5>"}));
-        check(json!({"managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}]}), json!({"managedFields": []}));
-        let table = |age: &str| json!({"kind": "Table", "columnDefinitions": [{"name": "Age"}], "rows": [{"cells": [age]}]});
+        check(
+            json!({"managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}]}),
+            json!({"managedFields": []}),
+        );
+        let table =
+            |age: &str| json!({"kind": "Table", "columnDefinitions": [{"name": "Age"}], "rows": [{"cells": [age]}]});
         check(table("5s"), table("<age>"));
         check(table("<unknown>"), table("<unknown>"));
     }

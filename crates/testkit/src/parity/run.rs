@@ -61,7 +61,11 @@ async fn compare(real: &Cluster, ours: &Cluster, scenario: Scenario, known: &Kno
         .map(|pattern| Regex::new(pattern).unwrap_or_else(|error| panic!("{}: {error}", scenario.name)))
         .collect();
     let octet = run.bytes().fold(7u32, |sum, byte| (sum * 31 + u32::from(byte)) % 250);
-    let fixed = BTreeMap::from([("octet".to_owned(), octet.to_string()), ("ns".to_owned(), space.clone()), ("run".to_owned(), run.clone())]);
+    let fixed = BTreeMap::from([
+        ("octet".to_owned(), octet.to_string()),
+        ("ns".to_owned(), space.clone()),
+        ("run".to_owned(), run.clone()),
+    ]);
     let (mut real_names, mut our_names) = (fixed.clone(), fixed);
     let mut comparisons = Vec::new();
     for step in &scenario.steps {
