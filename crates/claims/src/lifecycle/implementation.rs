@@ -80,6 +80,10 @@ pub fn implementations(
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
+        // what metadata does not have would be dropped on create and refused on apply (`label: foo`)
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.retain(|key, _| ["labels", "annotations", "finalizers"].contains(&key.as_str()));
+        }
         object["metadata"]["name"] = json!(own);
         object["metadata"]["namespace"] = json!(place);
         if !object["metadata"]["labels"].is_object() {

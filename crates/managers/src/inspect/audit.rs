@@ -7,6 +7,7 @@ use conductor_claims::lifecycle::RESOURCE_UID;
 use serde_json::Value;
 
 use super::kinds;
+use super::snapshot::list;
 use crate::api::{Api, Failure};
 use crate::kind::Kind;
 
@@ -24,12 +25,8 @@ pub struct Finding {
 pub async fn audit(api: &Api) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     for kind in kinds(api).await? {
-        let list = async |(api_version, kind): (String, &str)| match api.list(&api_version, kind, "").await {
-            Err(failure) if failure.code == 404 => Ok(Vec::new()),
-            other => other,
-        };
-        let resources = list(kind.resource()).await?;
-        let claims = list(kind.claim()).await?;
+        let resources = list(api, kind.resource()).await?;
+        let claims = list(api, kind.claim()).await?;
         let broken = match &kind {
             Kind::Volumes { .. } => {
                 let objects: Vec<&Value> = resources.iter().chain(&claims).collect();

@@ -54,7 +54,7 @@ pub async fn resolve(api: &Api, word: &str) -> Result<(Option<Kind>, String, Str
     Ok((all.iter().find(of).cloned(), api_version, served.kind.clone()))
 }
 
-async fn list(api: &Api, (api_version, kind): (String, &str)) -> Result<Vec<Value>, Failure> {
+pub(super) async fn list(api: &Api, (api_version, kind): (String, &str)) -> Result<Vec<Value>, Failure> {
     match api.list(&api_version, kind, "").await {
         Err(failure) if failure.code == 404 => Ok(Vec::new()),
         other => other,

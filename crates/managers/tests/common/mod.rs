@@ -23,6 +23,8 @@ pub fn admin() -> std::sync::Arc<User> {
 
 impl Cluster {
     pub async fn start(types: bool) -> Cluster {
+        let filter = tracing_subscriber::EnvFilter::try_from_env("CONDUCTOR_LOG").unwrap_or_else(|_| "error".into());
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let server = Server::start(ServerOptions::default()).await.expect("a server");
         let api = Api::new(server.client(admin()));
         if types {
