@@ -257,12 +257,13 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let inner = &self.0;
-        let accept = match media::negotiate(&parts.headers, query.flag("pretty")) {
-            Ok(accept) => accept,
-            // Health checks and the like are plain text whatever is asked for.
-            Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
-            Err(_) => JSON,
-        };
+        let accept =
+            match media::negotiate(&parts.headers, query.flag("pretty"), matches!(&*info.verb, "list" | "watch")) {
+                Ok(accept) => accept,
+                // Health checks and the like are plain text whatever is asked for.
+                Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
+                Err(_) => JSON,
+            };
         let user = match inner.authenticate(&parts) {
             Ok(user) => user,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
