@@ -22,11 +22,6 @@ impl Local {
         Local { server: server.clone(), agent: HeaderValue::from_static(agent) }
     }
 
-    /// The server it talks to.
-    pub fn server(&self) -> &Server {
-        &self.server
-    }
-
     /// Sends a request; failures come back as their status.
     pub async fn send(&self, method: Method, path: &str, kind: &'static str, body: Bytes) -> Result<Value, Status> {
         let mut request = Request::new(Full::new(body));
@@ -51,11 +46,6 @@ impl Local {
             _ => "InternalError",
         };
         Err(Status::new(code, reason, value["message"].as_str().unwrap_or_default()))
-    }
-
-    /// Reads an object or a list.
-    pub async fn get(&self, path: &str) -> Result<Value, Status> {
-        self.send(Method::GET, path, JSON, Bytes::new()).await
     }
 
     /// Creates an object.
