@@ -57,6 +57,9 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let acceptor = TlsAcceptor::from(Arc::new(self.tls(address.ip())?));
+        if let Err(status) = crate::kubernetes::publish(self, Some(address)).await {
+            tracing::warn!(%status, "the Service kubernetes does not say where the server listens");
+        }
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let server = self.clone();
         let done = tokio::spawn(async move { server.accept(listener, acceptor, stopped).await });

@@ -21,6 +21,7 @@ mod discovery;
 mod dispatch;
 pub mod http;
 mod impersonation;
+mod kubernetes;
 mod local;
 mod managed;
 mod media;

@@ -107,6 +107,16 @@ impl<'a> View<'a> {
             && self.pending.get(&(table.into(), key.to_owned())).is_some_and(|own| own.object.is_some())
     }
 
+    /// Whether there is something under a key, after what the transaction has done so far.
+    pub fn is_taken(&self, table: &str, key: &str) -> bool {
+        if !self.pending.is_empty() {
+            if let Some(pending) = self.pending.get(&(table.into(), key.to_owned())) {
+                return pending.object.is_some();
+            }
+        }
+        self.store.get(table, key).is_some()
+    }
+
     /// The stored entry under a key, for checks.
     pub fn entry(&self, table: &str, key: &str) -> Option<Arc<Entry>> {
         self.store.get(table, key)
@@ -124,17 +134,20 @@ pub fn key_of(op: &Op) -> Option<(Arc<str>, Arc<str>)> {
 
 /// A written value as the operations after it see it: with the version it replaces.
 fn pending_object(resource: &Resource, table: &str, value: &store::Value, base: Option<&Entry>) -> Option<Value> {
-    if table != &*resource.table {
-        return Some(Value::Null);
-    }
-    let mut object: Value = serde_json::from_slice(&value.bytes).ok()?;
+    let main = table == &*resource.table;
+    let mut object: Value = match serde_json::from_slice(&value.bytes) {
+        Ok(object @ Value::Object(_)) => object,
+        // What other tables hold need not be objects.
+        _ if !main => return Some(Value::Null),
+        _ => return None,
+    };
     let meta = crate::write::meta_mut(&mut object);
     // "0" is the version of what has none yet: it is never a condition.
     let version = base.map_or(0, |entry| entry.revision);
     meta.insert("resourceVersion".into(), version.to_string().into());
     Some(match &resource.nature {
-        crate::resource::Nature::Custom(custom) => custom.read(object),
-        crate::resource::Nature::BuiltIn(_) => object,
+        crate::resource::Nature::Custom(custom) if main => custom.read(object),
+        _ => object,
     })
 }
 

@@ -126,6 +126,8 @@ pub struct Inner {
     /// What happened, in numbers.
     pub metrics: Metrics,
     random: SystemRandom,
+    /// Who writes next where many want to.
+    pub turns: crate::plugins::quota::Turns,
     reads: Semaphore,
     writes: Semaphore,
     watches: Arc<AtomicUsize>,
@@ -177,6 +179,7 @@ impl Server {
             token_file,
             metrics: Metrics::default(),
             random: SystemRandom::new(),
+            turns: Default::default(),
             reads: Semaphore::new(options.max_reads),
             writes: Semaphore::new(options.max_writes),
             watches: Arc::default(),
@@ -188,6 +191,7 @@ impl Server {
         crate::controllers::crds::load(&server);
         crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::auth::rbac::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
+        crate::kubernetes::publish(&server, None).await.map_err(StartError::Bootstrap)?;
         crate::controllers::start(&server);
         Ok(server)
     }

@@ -35,6 +35,7 @@ impl Context {
         Fut: Future<Output = Result<Plan, Status>>,
     {
         let mut attempts = 0;
+        let mut turn = None;
         loop {
             let plan = make(View::new(&self.server.store)).await?;
             if plan.ops.is_empty() {
@@ -62,6 +63,9 @@ impl Context {
                     attempts += 1;
                     if (op == main && !plan.retry) || attempts >= ATTEMPTS {
                         return Err(self.conflict(MODIFIED));
+                    }
+                    if op != main && turn.is_none() {
+                        turn = self.server.turns.take(&self.info.namespace).await;
                     }
                 }
                 Err(error) => return Err(commit_status(error)),
@@ -118,6 +122,7 @@ impl Context {
         let mut checks = self.namespace_check(view, &namespace)?;
         self.mutate(&mut attributes).await?;
         resource.prepare_create(&mut attributes.object);
+        crate::plugins::complete(self, view, &mut attributes.object, &nothing)?;
         let errors = resource.validate_create(&attributes.object);
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
@@ -134,6 +139,7 @@ impl Context {
             return Err(Status::already_exists(&resource.group, &resource.plural, &name));
         }
         if options.dry_run {
+            self.server.side_writes(self, view, &Value::Null, &object, &mut Vec::new())?;
             meta_mut(&mut object).remove("resourceVersion");
             return Ok(Plan::nothing(Answer::Object { code: 201, object }));
         }
@@ -237,6 +243,7 @@ impl Context {
         let mut attributes = self.attributes(Operation::Update, name, new, old, options.dry_run);
         // As in Kubernetes, what admission changes belongs to nobody.
         self.mutate(&mut attributes).await?;
+        crate::plugins::complete(self, view, &mut attributes.object, old)?;
         let errors = resource.validate_update(&self.info.subresource, &attributes.object, old);
         if !errors.is_empty() {
             return Err(self.invalid(name, &errors));

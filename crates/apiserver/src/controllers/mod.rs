@@ -18,6 +18,7 @@ pub fn start(server: &Server) {
     spawn(server, forget(server.clone()));
     spawn(server, crds::run(server.clone()));
     spawn(server, crate::auth::rbac::aggregation::run(server.clone()));
+    spawn(server, crate::plugins::quota::controller::run(server.clone()));
     spawn(server, namespaces::provision(server.clone()));
     spawn(server, namespaces::remove(server.clone()));
     spawn(server, gc::run(server.clone()));

@@ -1,19 +1,33 @@
 //! The admission that every server has, in the order of kube-apiserver, and the writes that belong to others.
 
+mod accounts;
+mod cached;
+mod certificates;
 mod grants;
 mod in_use;
+mod ingress;
+mod limits;
 mod namespaces;
-mod reservations;
+mod priority;
+pub mod quota;
+mod runtime;
+pub mod services;
+mod storage;
+mod tolerations;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinery::status::Status;
-use store::Store;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::Value;
+use store::{Op, Store};
 
-pub use self::reservations::side_writes;
 use crate::admission::{Admission, Attributes, BoxFuture};
 use crate::auth::authz::Authorizer;
 use crate::auth::rbac::Rbac;
+use crate::context::Context;
+use crate::plan::View;
 
 /// A built-in admission plug-in: never waits for anything.
 pub trait Plugin: Send + Sync {
@@ -30,8 +44,40 @@ pub trait Plugin: Send + Sync {
     }
 }
 
+/// 403 for a write.
+pub fn forbidden(attributes: &Attributes<'_>, why: impl std::fmt::Display) -> Status {
+    Status::forbidden(&attributes.resource.group, &attributes.resource.plural, attributes.name, why)
+}
+
+/// A random number.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // The system's generator does not fail once it has started; a constant would still be a legal draw.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
 /// All built-in plug-ins as one.
-struct BuiltIn(Vec<Box<dyn Plugin>>);
+struct BuiltIn {
+    store: Store,
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+/// How long a Pod waits for the default account of a new namespace.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl BuiltIn {
+    /// Namespaces get their default account from a controller: Pods may come a moment before it.
+    async fn wait_for_account(&self, namespace: &str) {
+        let key = format!("{namespace}/default");
+        let wait = async {
+            while self.store.get("core/serviceaccounts", &key).is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, wait).await;
+    }
+}
 
 impl Admission for BuiltIn {
     fn name(&self) -> &'static str {
@@ -39,21 +85,65 @@ impl Admission for BuiltIn {
     }
 
     fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
-        let result = self.0.iter().try_for_each(|plugin| plugin.mutate(attributes));
+        let early = accounts::wanted(attributes).is_some_and(|name| {
+            name == "default"
+                && self.store.get("core/serviceaccounts", &format!("{}/default", attributes.namespace)).is_none()
+        });
+        if early {
+            return Box::pin(async move {
+                self.wait_for_account(attributes.namespace).await;
+                self.plugins.iter().try_for_each(|plugin| plugin.mutate(attributes))
+            });
+        }
+        let result = self.plugins.iter().try_for_each(|plugin| plugin.mutate(attributes));
         Box::pin(std::future::ready(result))
     }
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
-        let result = self.0.iter().try_for_each(|plugin| plugin.validate(attributes));
+        let result = self.plugins.iter().try_for_each(|plugin| plugin.validate(attributes));
         Box::pin(std::future::ready(result))
     }
 }
 
-/// The built-in admission, in order.
-pub fn defaults(_store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>) -> Vec<Box<dyn Admission>> {
-    vec![Box::new(BuiltIn(vec![
+/// The built-in admission, in kube-apiserver's order. Who may give which rights comes first: nothing else matters without it.
+pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>) -> Vec<Box<dyn Admission>> {
+    let plugins: Vec<Box<dyn Plugin>> = vec![
         Box::new(grants::Grants { authorizer: authorizer.clone(), rbac }),
         Box::new(namespaces::Lifecycle),
+        Box::new(limits::Limits(store.clone())),
+        Box::new(accounts::Accounts { store: store.clone(), random }),
+        Box::new(tolerations::NodesBeginNotReady),
+        Box::new(priority::Priority::new(store)),
+        Box::new(tolerations::DefaultSeconds),
+        Box::new(storage::Claims::new(store)),
         Box::new(in_use::Protection),
-    ]))]
+        Box::new(runtime::RuntimeClass::new(store)),
+        Box::new(certificates::Requests(authorizer.clone())),
+        Box::new(ingress::DefaultClass::new(store)),
+    ];
+    vec![Box::new(BuiltIn { store: store.clone(), plugins })]
+}
+
+/// What the server decides about an object after admission and before validation: addresses and ports, the usage of a
+/// quota, the sender of a request.
+pub fn complete(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
+    match cx.resource.gk() {
+        ("", "Service") => services::allocate(cx, view, new, old),
+        ("", "ResourceQuota") if cx.info.subresource.is_empty() && (old.is_null() || new["spec"] != old["spec"]) => {
+            let catalog = cx.server.catalog();
+            new["status"] = cx.server.store.view(|store| quota::controller::status(&store, &catalog, new));
+            Ok(())
+        }
+        ("certificates.k8s.io", "CertificateSigningRequest") if old.is_null() => {
+            certificates::sign(new, &cx.user);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes that belong to a write: what the object takes or gives back.
+pub fn side_writes(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut Vec<Op>) -> Result<(), Status> {
+    services::reserve(cx, view, old, new, ops);
+    quota::charge(cx, view, old, new, ops)
 }

@@ -1,0 +1,247 @@
+//! `LimitRanger`: defaults, minima, maxima and ratios for containers, Pods and volume claims.
+
+use kinds::compute::{Amounts, aggregate, amounts};
+use machinery::quantity::Quantity;
+use machinery::status::Status;
+use serde_json::{Value, json};
+use store::{KeyRange, Store};
+
+use super::{Plugin, forbidden};
+use crate::admission::{Attributes, Operation};
+
+/// Holds Pods and claims to the LimitRanges of their namespace.
+pub struct Limits(pub Store);
+
+/// The limits that concern a write.
+impl Limits {
+    fn ranges(&self, attributes: &Attributes<'_>) -> Vec<Value> {
+        let concerned = attributes.subresource.is_empty()
+            && match attributes.resource.gk() {
+                ("", "Pod") => attributes.operation == Operation::Create,
+                ("", "PersistentVolumeClaim") => {
+                    matches!(attributes.operation, Operation::Create | Operation::Update)
+                        && attributes.object["metadata"].get("deletionTimestamp").is_none()
+                }
+                _ => false,
+            };
+        if !concerned {
+            return Vec::new();
+        }
+        let prefix = format!("{}/", attributes.namespace);
+        let list = self.0.list("core/limitranges", KeyRange::prefix(&prefix), None);
+        let entries = list.map(|list| list.entries).unwrap_or_default();
+        entries.iter().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect()
+    }
+}
+
+fn limits_of<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    range["spec"]["limits"].as_array().into_iter().flatten().filter(move |limit| limit["type"] == kind)
+}
+
+impl Plugin for Limits {
+    fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        if attributes.resource.gk() != ("", "Pod") {
+            return Ok(());
+        }
+        for range in self.ranges(attributes) {
+            let (mut requests, mut limits) = (serde_json::Map::new(), serde_json::Map::new());
+            for limit in limits_of(&range, "Container") {
+                requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
+                limits.extend(limit["default"].as_object().cloned().unwrap_or_default());
+            }
+            fill(&mut attributes.object, &requests, &limits);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        for range in self.ranges(attributes) {
+            let mut problems = Vec::new();
+            if attributes.resource.gk() == ("", "Pod") {
+                pod(&range, &attributes.object["spec"], &mut problems);
+            } else {
+                claim(&range, &attributes.object, &mut problems);
+            }
+            match problems.as_slice() {
+                [] => {}
+                [one] => return Err(forbidden(attributes, one)),
+                many => return Err(forbidden(attributes, format!("[{}]", many.join(", ")))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives containers what they do not say themselves, and notes on the Pod what was given.
+fn fill(pod: &mut Value, requests: &serde_json::Map<String, Value>, limits: &serde_json::Map<String, Value>) {
+    let mut notes = Vec::new();
+    for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            let mut set = Vec::new();
+            for (part, defaults) in [("requests", requests), ("limits", limits)] {
+                let own = &container["resources"][part];
+                let missing: Vec<(String, Value)> = defaults
+                    .iter()
+                    .filter(|(name, _)| own.get(name.as_str()).is_none())
+                    .map(|(name, amount)| (name.clone(), amount.clone()))
+                    .collect();
+                for (name, amount) in missing {
+                    container["resources"][part][&name] = amount;
+                    set.push((part, name));
+                }
+            }
+            for part in ["requests", "limits"] {
+                let names: Vec<&str> =
+                    set.iter().filter(|(own, _)| *own == part).map(|(_, name)| name.as_str()).collect();
+                if !names.is_empty() {
+                    let word = if part == "requests" { "request" } else { "limit" };
+                    let container = container["name"].as_str().unwrap_or_default();
+                    notes.push(format!("{} {word} for {what} {container}", names.join(", ")));
+                }
+            }
+        }
+    }
+    if !notes.is_empty() {
+        let note = format!("LimitRanger plugin set: {}", notes.join("; "));
+        pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"] = note.into();
+    }
+}
+
+fn pod(range: &Value, spec: &Value, problems: &mut Vec<String>) {
+    for limit in range["spec"]["limits"].as_array().into_iter().flatten() {
+        match limit["type"].as_str() {
+            Some("Container") => {
+                for list in ["containers", "initContainers"] {
+                    for container in spec[list].as_array().into_iter().flatten() {
+                        let requests = amounts(container, "resources.requests");
+                        let limits = amounts(container, "resources.limits");
+                        all(limit, "Container", &requests, &limits, problems);
+                    }
+                }
+            }
+            Some("Pod") => {
+                let mut sums = ["requests", "limits"].map(|which| aggregate(spec, which));
+                for (sum, which) in sums.iter_mut().zip(["requests", "limits"]) {
+                    // What is said for the whole Pod takes the place of the sum.
+                    sum.extend(amounts(spec, &format!("resources.{which}")));
+                }
+                let [requests, limits] = sums;
+                all(limit, "Pod", &requests, &limits, problems);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn claim(range: &Value, claim: &Value, problems: &mut Vec<String>) {
+    let requests = amounts(claim, "spec.resources.requests");
+    for limit in limits_of(range, "PersistentVolumeClaim") {
+        for (name, enforced) in amounts(limit, "min") {
+            problems.extend(minimum("PersistentVolumeClaim", &name, &enforced, &requests, &Amounts::new()));
+        }
+        for (name, enforced) in amounts(limit, "max") {
+            let start = format!("maximum {name} usage per PersistentVolumeClaim is {enforced}");
+            match requests.get(&name) {
+                None => problems.push(format!("{start}.  No request is specified")),
+                Some(request) if *request > enforced => problems.push(format!("{start}, but request is {request}")),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+fn all(limit: &Value, kind: &str, requests: &Amounts, limits: &Amounts, problems: &mut Vec<String>) {
+    for (name, enforced) in amounts(limit, "min") {
+        problems.extend(minimum(kind, &name, &enforced, requests, limits));
+    }
+    for (name, enforced) in amounts(limit, "max") {
+        problems.extend(maximum(kind, &name, &enforced, requests, limits));
+    }
+    for (name, enforced) in amounts(limit, "maxLimitRequestRatio") {
+        problems.extend(ratio(kind, &name, &enforced, requests, limits));
+    }
+}
+
+fn minimum(kind: &str, name: &str, enforced: &Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("minimum {name} usage per {kind} is {enforced}");
+    match (requests.get(name), limits.get(name)) {
+        (None, _) => Some(format!("{start}.  No request is specified")),
+        (Some(request), _) if request < enforced => Some(format!("{start}, but request is {request}")),
+        (_, Some(limit)) if limit < enforced => Some(format!("{start}, but limit is {limit}")),
+        _ => None,
+    }
+}
+
+fn maximum(kind: &str, name: &str, enforced: &Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("maximum {name} usage per {kind} is {enforced}");
+    match (requests.get(name), limits.get(name)) {
+        (_, None) => Some(format!("{start}.  No limit is specified")),
+        (_, Some(limit)) if limit > enforced => Some(format!("{start}, but limit is {limit}")),
+        (Some(request), _) if request > enforced => Some(format!("{start}, but request is {request}")),
+        _ => None,
+    }
+}
+
+fn ratio(kind: &str, name: &str, enforced: &Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+    let start = format!("{name} max limit to request ratio per {kind} is {enforced}");
+    let Some(request) = requests.get(name).filter(|request| !request.is_zero()) else {
+        return Some(format!("{start}, but no request is specified or request is 0"));
+    };
+    let Some(limit) = limits.get(name).filter(|limit| !limit.is_zero()) else {
+        return Some(format!("{start}, but no limit is specified or limit is 0"));
+    };
+    let ratio = limit.approximate_f64() / request.approximate_f64();
+    (ratio > enforced.approximate_f64()).then(|| format!("{start}, but provided ratio is {ratio:.6}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_filled_in_and_noted() {
+        let mut pod = json!({"metadata": {}, "spec": {"containers": [
+            {"name": "a"}, {"name": "b", "resources": {"limits": {"cpu": "2"}}},
+        ]}});
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        fill(&mut pod, &map(json!({"cpu": "100m"})), &map(json!({"cpu": "1", "memory": "1Gi"})));
+        assert_eq!(
+            pod["spec"]["containers"][0]["resources"],
+            json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}})
+        );
+        assert_eq!(pod["spec"]["containers"][1]["resources"]["limits"]["cpu"], "2");
+        assert_eq!(
+            pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+            "LimitRanger plugin set: cpu request for container a; cpu, memory limit for container a; \
+             cpu request for container b; memory limit for container b"
+        );
+    }
+
+    #[test]
+    fn limits_are_held() {
+        let check = |limit: Value, resources: Value, expected: &[&str]| {
+            let range = json!({"spec": {"limits": [limit]}});
+            let mut problems = Vec::new();
+            pod(&range, &json!({"containers": [{"resources": resources}]}), &mut problems);
+            assert_eq!(problems, expected);
+        };
+        let min = json!({"type": "Container", "min": {"cpu": "100m"}});
+        check(min.clone(), json!({}), &["minimum cpu usage per Container is 100m.  No request is specified"]);
+        check(
+            min.clone(),
+            json!({"requests": {"cpu": "50m"}}),
+            &["minimum cpu usage per Container is 100m, but request is 50m"],
+        );
+        check(min, json!({"requests": {"cpu": "0.1"}}), &[]);
+        let max = json!({"type": "Pod", "max": {"memory": "1Gi"}});
+        check(max.clone(), json!({}), &["maximum memory usage per Pod is 1Gi.  No limit is specified"]);
+        check(max, json!({"limits": {"memory": "2Gi"}}), &["maximum memory usage per Pod is 1Gi, but limit is 2Gi"]);
+        let ratio = json!({"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}});
+        check(ratio.clone(), json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}), &[]);
+        check(
+            ratio,
+            json!({"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}),
+            &["cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000"],
+        );
+    }
+}

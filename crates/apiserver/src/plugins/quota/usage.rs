@@ -1,0 +1,234 @@
+//! What an object costs, in the names that quotas use.
+
+use std::collections::BTreeMap;
+
+use kinds::compute::{Amounts, aggregate, amounts, quality_of_service};
+use machinery::quantity::{Format, Quantity};
+use serde_json::Value;
+
+use crate::plugins::storage::class_of;
+use crate::resource::Resource;
+
+const CLASS: &str = ".storageclass.storage.k8s.io/";
+
+fn one() -> Quantity {
+    Quantity::new(1, Format::DecimalSi)
+}
+
+/// `count/deployments.apps`, `count/pods`.
+pub fn count_name(resource: &Resource) -> String {
+    if resource.group.is_empty() {
+        format!("count/{}", resource.plural)
+    } else {
+        format!("count/{}.{}", resource.plural, resource.group)
+    }
+}
+
+/// Whether objects of a resource cost anything in one of these names.
+pub fn concerns<'a>(resource: &Resource, mut names: impl Iterator<Item = &'a str>) -> bool {
+    let count = count_name(resource);
+    let kind = resource.gk();
+    names.any(|name| {
+        name == count
+            || match kind {
+                ("", "Pod") => is_pod_name(name),
+                ("", "Service") => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
+                ("", "PersistentVolumeClaim") => {
+                    matches!(name, "persistentvolumeclaims" | "requests.storage") || name.contains(CLASS)
+                }
+                ("", "ConfigMap" | "Secret" | "ResourceQuota" | "ReplicationController") => name == &*resource.plural,
+                _ => false,
+            }
+    })
+}
+
+fn is_pod_name(name: &str) -> bool {
+    matches!(name, "pods" | "cpu" | "memory" | "ephemeral-storage")
+        || name.starts_with("hugepages-")
+        || (name.starts_with("requests.") && name != "requests.storage")
+        || name.starts_with("limits.")
+}
+
+/// What an object costs.
+pub fn usage(resource: &Resource, object: &Value) -> Amounts {
+    let mut used = BTreeMap::from([(count_name(resource), one())]);
+    match resource.gk() {
+        ("", "Pod") => pod(object, &mut used),
+        ("", "Service") => service(object, &mut used),
+        ("", "PersistentVolumeClaim") => claim(object, &mut used),
+        ("", "ConfigMap" | "Secret" | "ResourceQuota" | "ReplicationController") => {
+            used.insert(resource.plural.to_string(), one());
+        }
+        _ => {}
+    }
+    used
+}
+
+/// What a Pod asks for as a whole: its containers, or what it says for all of them, and what its runtime costs.
+fn pod_total(spec: &Value, which: &str) -> Amounts {
+    let mut total = aggregate(spec, which);
+    let whole = amounts(spec, &format!("resources.{which}"));
+    total.extend(
+        whole
+            .into_iter()
+            .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-")),
+    );
+    for (name, amount) in amounts(spec, "overhead") {
+        match total.get_mut(&name) {
+            Some(own) => *own = own.add(&amount),
+            None if which == "requests" => {
+                total.insert(name, amount);
+            }
+            None => {}
+        }
+    }
+    total
+}
+
+fn computed(requests: &Amounts, limits: &Amounts, used: &mut Amounts) {
+    for (name, amount) in requests {
+        let native = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+        if native {
+            used.insert(name.clone(), amount.clone());
+        }
+        // Others' resources are counted by what is asked for.
+        if native || name.contains('/') {
+            used.insert(format!("requests.{name}"), amount.clone());
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+            used.insert(format!("limits.{name}"), amount.clone());
+        }
+    }
+}
+
+fn pod(pod: &Value, used: &mut Amounts) {
+    if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        return;
+    }
+    used.insert("pods".into(), one());
+    let spec = &pod["spec"];
+    computed(&pod_total(spec, "requests"), &pod_total(spec, "limits"), used);
+}
+
+fn service(service: &Value, used: &mut Amounts) {
+    let spec = &service["spec"];
+    let ports = spec["ports"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let given = ports.iter().filter(|port| port["nodePort"].as_i64().unwrap_or(0) != 0).count();
+    let (node_ports, balancers) = match spec["type"].as_str() {
+        Some("NodePort") => (ports.len(), 0),
+        Some("LoadBalancer") if spec["allocateLoadBalancerNodePorts"] == false => (given, 1),
+        Some("LoadBalancer") => (ports.len(), 1),
+        _ => (0, 0),
+    };
+    used.insert("services".into(), one());
+    for (name, count) in [("services.nodeports", node_ports), ("services.loadbalancers", balancers)] {
+        used.insert(name.into(), Quantity::new(i64::try_from(count).unwrap_or(i64::MAX), Format::DecimalSi));
+    }
+}
+
+fn claim(claim: &Value, used: &mut Amounts) {
+    let class = class_of(claim).filter(|class| !class.is_empty());
+    let mut put = |name: &str, amount: &Quantity| {
+        used.insert(name.into(), amount.clone());
+        if let Some(class) = class {
+            used.insert(format!("{class}{CLASS}{name}"), amount.clone());
+        }
+    };
+    put("persistentvolumeclaims", &one());
+    let requested = amounts(claim, "spec.resources.requests").remove("storage");
+    let allocated = amounts(claim, "status.allocatedResources").remove("storage");
+    if let Some(requested) = requested {
+        // A claim that is to shrink again is charged until it has.
+        put("requests.storage", allocated.as_ref().filter(|own| **own > requested).unwrap_or(&requested));
+    }
+}
+
+/// What a Pod must say for a quota to know its cost, and does not.
+pub fn unsaid(pod_spec: &Value, names: &[&str]) -> Option<String> {
+    const NEEDED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
+    if pod_spec["resources"].as_object().is_some_and(|own| !own.is_empty()) {
+        return None;
+    }
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for list in ["containers", "initContainers"] {
+        for container in pod_spec[list].as_array().into_iter().flatten() {
+            let mut said = Amounts::new();
+            computed(&amounts(container, "resources.requests"), &amounts(container, "resources.limits"), &mut said);
+            for name in names.iter().filter(|name| NEEDED.contains(name) && !said.contains_key(**name)) {
+                missing.entry(name).or_default().push(container["name"].as_str().unwrap_or_default());
+            }
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let parts: Vec<String> = missing
+        .into_iter()
+        .map(|(name, mut containers)| {
+            containers.sort_unstable();
+            format!("{name} for: {}", containers.join(","))
+        })
+        .collect();
+    Some(format!("must specify {}", parts.join("; ")))
+}
+
+/// Whether an object is in all the scopes of a quota.
+pub fn in_scope(quota: &Value, resource: &Resource, object: &Value) -> bool {
+    let spec = &quota["spec"];
+    let plain = spec["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let selected = spec["scopeSelector"]["matchExpressions"].as_array().into_iter().flatten();
+    plain.map(|scope| (scope, &Value::Null)).all(|(scope, one)| matches(scope, one, resource, object))
+        && selected
+            .map(|one| (one["scopeName"].as_str().unwrap_or_default(), one))
+            .all(|(scope, one)| matches(scope, one, resource, object))
+}
+
+fn matches(scope: &str, requirement: &Value, resource: &Resource, object: &Value) -> bool {
+    let spec = &object["spec"];
+    match (resource.gk(), scope) {
+        (("", "Pod"), "Terminating") => spec["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0),
+        (("", "Pod"), "NotTerminating") => spec["activeDeadlineSeconds"].as_i64().is_none_or(|seconds| seconds < 0),
+        (("", "Pod"), "BestEffort") => quality_of_service(spec) == "BestEffort",
+        (("", "Pod"), "NotBestEffort") => quality_of_service(spec) != "BestEffort",
+        (("", "Pod"), "PriorityClass") => selects(requirement, spec["priorityClassName"].as_str()),
+        (("", "Pod"), "CrossNamespacePodAffinity") => crosses_namespaces(&spec["affinity"]),
+        (("", "PersistentVolumeClaim"), "VolumeAttributesClass") => {
+            let names = [
+                &spec["volumeAttributesClassName"],
+                &object["status"]["currentVolumeAttributesClassName"],
+                &object["status"]["modifyVolumeStatus"]["targetVolumeAttributesClassName"],
+            ];
+            let mut names = names.into_iter().filter_map(Value::as_str).filter(|name| !name.is_empty()).peekable();
+            if names.peek().is_none() {
+                return selects(requirement, None);
+            }
+            names.any(|name| selects(requirement, Some(name)))
+        }
+        _ => false,
+    }
+}
+
+fn selects(requirement: &Value, value: Option<&str>) -> bool {
+    let value = value.filter(|value| !value.is_empty());
+    let listed = || requirement["values"].as_array().into_iter().flatten().any(|own| own.as_str() == value);
+    match requirement["operator"].as_str() {
+        None | Some("Exists") => value.is_some(),
+        Some("DoesNotExist") => value.is_none(),
+        Some("In") => value.is_some() && listed(),
+        Some("NotIn") => value.is_none() || !listed(),
+        Some(_) => false,
+    }
+}
+
+fn crosses_namespaces(affinity: &Value) -> bool {
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let terms = |field: &str| affinity[*kind][field].as_array().into_iter().flatten();
+        let required = terms("requiredDuringSchedulingIgnoredDuringExecution");
+        let preferred = terms("preferredDuringSchedulingIgnoredDuringExecution").map(|term| &term["podAffinityTerm"]);
+        required.chain(preferred).any(|term| {
+            term["namespaces"].as_array().is_some_and(|list| !list.is_empty()) || term["namespaceSelector"].is_object()
+        })
+    })
+}

@@ -1,0 +1,248 @@
+//! Addresses and ports of Services. Each is a key of its own in the store, written in the same transaction as the Service: two
+//! Services never have the same one, whoever is faster and whatever fails.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use machinery::field::{Error, Path};
+use machinery::status::Status;
+use serde_json::{Value, json};
+use store::{Expect, Op};
+
+use super::random;
+use crate::context::Context;
+use crate::plan::View;
+
+const ADDRESSES: &str = "allocations/addresses";
+const PORTS: &str = "allocations/nodeports";
+
+/// The addresses are those of 10.96.0.0/16.
+const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const SIZE: u32 = 1 << 16;
+/// The first addresses are given out last, so that there is room for those who ask for a certain one.
+const FIRST_DYNAMIC: u32 = 257;
+const FIRST_PORT: i64 = 30000;
+const LAST_PORT: i64 = 32767;
+const FIRST_DYNAMIC_PORT: i64 = 30086;
+
+fn is_service(cx: &Context) -> bool {
+    cx.resource.gk() == ("", "Service")
+}
+
+fn text<'a>(service: &'a Value, field: &str) -> &'a str {
+    service["spec"][field].as_str().unwrap_or_default()
+}
+
+fn strings(service: &Value, field: &str) -> Vec<String> {
+    service["spec"][field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Gives a Service what it needs and does not name, and checks what it names. After admission, before validation.
+pub fn allocate(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
+    if !is_service(cx) || !cx.info.subresource.is_empty() || !new["spec"].is_object() {
+        return Ok(());
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let invalid = |error: Error| Status::invalid("", "Service", &name, &[error]);
+    if text(new, "type") != "ExternalName" {
+        if old.is_null() && strings(new, "clusterIPs").is_empty() && !text(new, "clusterIP").is_empty() {
+            new["spec"]["clusterIPs"] = json!([text(new, "clusterIP")]);
+        }
+        if let Some(error) = families(new, old) {
+            return Err(invalid(error));
+        }
+        let had_none = old.is_null() || text(old, "type") == "ExternalName";
+        if had_none && text(new, "clusterIP") != "None" {
+            if let Some(error) = address(view, new)? {
+                return Err(invalid(error));
+            }
+        }
+    }
+    match ports(view, new, old)? {
+        Some(error) => Err(invalid(error)),
+        None => Ok(()),
+    }
+}
+
+/// The IP families, as far as a server with IPv4 only has them.
+fn families(service: &mut Value, old: &Value) -> Option<Error> {
+    let path = Path::root("spec");
+    let headless = text(service, "clusterIP") == "None";
+    let unselective = service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty);
+    if text(service, "ipFamilyPolicy").is_empty() {
+        let policy = match text(old, "ipFamilyPolicy") {
+            "" if headless && unselective => "RequireDualStack",
+            "" => "SingleStack",
+            before => before,
+        };
+        service["spec"]["ipFamilyPolicy"] = policy.into();
+    }
+    let policy = text(service, "ipFamilyPolicy").to_owned();
+    let mut list = strings(service, "ipFamilies");
+    if headless && unselective {
+        // Whoever keeps the endpoints may have addresses that this server has not.
+        if list.is_empty() {
+            list.push("IPv4".into());
+        }
+        if list.len() == 1 && policy != "SingleStack" {
+            list.push(if list[0] == "IPv4" { "IPv6" } else { "IPv4" }.into());
+        }
+        service["spec"]["ipFamilies"] = list.into();
+        return None;
+    }
+    if policy == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        return Some(Error::invalid(&path.child("ipFamilyPolicy"), policy, detail));
+    }
+    if let Some(at) = list.iter().position(|family| family == "IPv6") {
+        return Some(Error::invalid(&path.child("ipFamilies").index(at), "IPv6", "not configured on this cluster"));
+    }
+    let addresses = strings(service, "clusterIPs");
+    if let Some(at) = addresses.iter().position(|ip| matches!(ip.parse::<IpAddr>(), Ok(IpAddr::V6(_)))) {
+        let detail = "IPv6 is not configured on this cluster";
+        return Some(Error::invalid(&path.child("clusterIPs").index(at), json!(addresses), detail));
+    }
+    if list.is_empty() {
+        service["spec"]["ipFamilies"] = json!(["IPv4"]);
+    }
+    None
+}
+
+/// An address for a Service that has none, or the one it names.
+fn address(view: &View<'_>, service: &mut Value) -> Result<Option<Error>, Status> {
+    let given = strings(service, "clusterIPs");
+    let Some(wanted) = given.first().filter(|ip| !ip.is_empty()) else {
+        let full = || Status::internal("failed to allocate a serviceIP: range is full");
+        let ip = free_address(view).ok_or_else(full)?.to_string();
+        service["spec"]["clusterIP"] = ip.as_str().into();
+        service["spec"]["clusterIPs"] = json!([ip]);
+        return Ok(None);
+    };
+    // What is no address at all, validation refuses.
+    let Ok(IpAddr::V4(ip)) = wanted.parse::<IpAddr>() else { return Ok(None) };
+    let refuse = |why: &str| {
+        let path = Path::root("spec").child("clusterIPs");
+        Ok(Some(Error::invalid(&path, json!(given), format!("failed to allocate IP {wanted}: {why}"))))
+    };
+    let offset = u32::from(ip).wrapping_sub(NETWORK);
+    if offset == 0 || offset >= SIZE - 1 {
+        return refuse("the provided network does not match the current range");
+    }
+    if view.is_taken(ADDRESSES, wanted) {
+        return refuse("provided IP is already allocated");
+    }
+    Ok(None)
+}
+
+fn free_address(view: &View<'_>) -> Option<Ipv4Addr> {
+    let at = |offset: u32| Ipv4Addr::from(NETWORK + offset);
+    let free = |ip: &Ipv4Addr| !view.is_taken(ADDRESSES, &ip.to_string());
+    let span = SIZE - 1 - FIRST_DYNAMIC;
+    let draw = (random() % u64::from(span)) as u32;
+    let dynamic = (0..span).map(|step| at(FIRST_DYNAMIC + (draw + step) % span));
+    dynamic.chain((1..FIRST_DYNAMIC).map(at)).find(free)
+}
+
+fn free_port(view: &View<'_>, besides: &BTreeSet<i64>) -> Option<i64> {
+    let free = |port: &i64| !besides.contains(port) && !view.is_taken(PORTS, &port.to_string());
+    let span = LAST_PORT + 1 - FIRST_DYNAMIC_PORT;
+    let draw = (random() % span.unsigned_abs()) as i64;
+    let dynamic = (0..span).map(|step| FIRST_DYNAMIC_PORT + (draw + step) % span);
+    dynamic.chain(FIRST_PORT..FIRST_DYNAMIC_PORT).find(free)
+}
+
+/// Node ports for a Service that has them, and a port for health checks.
+fn ports(view: &View<'_>, service: &mut Value, old: &Value) -> Result<Option<Error>, Status> {
+    let full = || Status::internal("failed to allocate a nodePort: range is full");
+    let own = held_ports(old);
+    let mut taken: BTreeSet<i64> = BTreeSet::new();
+    let refuse = |port: i64| {
+        if !(FIRST_PORT..=LAST_PORT).contains(&port) {
+            let range = format!("{FIRST_PORT}-{LAST_PORT}");
+            return Some(format!("provided port is not in the valid range. The range of valid ports is {range}"));
+        }
+        (!own.contains(&port.to_string()) && view.is_taken(PORTS, &port.to_string()))
+            .then(|| "provided port is already allocated".to_owned())
+    };
+    if matches!(text(service, "type"), "NodePort" | "LoadBalancer") {
+        let every = text(service, "type") == "NodePort" || service["spec"]["allocateLoadBalancerNodePorts"] != false;
+        let list = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        let node_port = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
+        let mut filled = list.clone();
+        for (at, port) in list.iter().enumerate() {
+            let number = port["port"].as_i64().unwrap_or(0);
+            // One port number with several protocols is one node port, where the server chooses.
+            let sibling = || {
+                let same = |own: &&Value| own["port"].as_i64() == Some(number) && own["protocol"] != port["protocol"];
+                old.is_null().then(|| filled.iter().filter(same).find_map(node_port)).flatten()
+            };
+            let chosen = match node_port(port) {
+                Some(wanted) => {
+                    if let Some(why) = refuse(wanted) {
+                        let path = Path::root("spec").child("ports").index(at).child("nodePort");
+                        return Ok(Some(Error::invalid(&path, wanted, why)));
+                    }
+                    wanted
+                }
+                None if !every => continue,
+                None => match sibling() {
+                    Some(number) => number,
+                    None => {
+                        let mut besides = taken.clone();
+                        besides.extend(list.iter().filter_map(node_port));
+                        free_port(view, &besides).ok_or_else(full)?
+                    }
+                },
+            };
+            taken.insert(chosen);
+            filled[at]["nodePort"] = chosen.into();
+        }
+        if !list.is_empty() {
+            service["spec"]["ports"] = filled.into();
+        }
+    }
+    if text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local" {
+        match service["spec"]["healthCheckNodePort"].as_i64().filter(|number| *number != 0) {
+            Some(wanted) => {
+                if let Some(why) = refuse(wanted) {
+                    let why = format!("failed to allocate requested HealthCheck NodePort {wanted}: {why}");
+                    return Err(Status::internal(why));
+                }
+            }
+            None => service["spec"]["healthCheckNodePort"] = free_port(view, &taken).ok_or_else(full)?.into(),
+        }
+    }
+    Ok(None)
+}
+
+fn held_addresses(service: &Value) -> BTreeSet<String> {
+    strings(service, "clusterIPs").into_iter().filter(|ip| !ip.is_empty() && ip != "None").collect()
+}
+
+fn held_ports(service: &Value) -> BTreeSet<String> {
+    let list = service["spec"]["ports"].as_array().into_iter().flatten();
+    list.map(|port| &port["nodePort"])
+        .chain([&service["spec"]["healthCheckNodePort"]])
+        .filter_map(|port| port.as_i64().filter(|number| *number != 0))
+        .map(|number| number.to_string())
+        .collect()
+}
+
+/// The writes of what a Service takes and gives back.
+pub fn reserve(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut Vec<Op>) {
+    if !is_service(cx) {
+        return;
+    }
+    let meta = if new.is_null() { &old["metadata"] } else { &new["metadata"] };
+    let part = |field: &str| meta[field].as_str().unwrap_or_default();
+    let owner = format!("{}/{}", part("namespace"), part("name"));
+    for (table, held) in [(ADDRESSES, held_addresses as fn(&Value) -> BTreeSet<String>), (PORTS, held_ports)] {
+        let (before, after) = (held(old), held(new));
+        for key in after.difference(&before) {
+            ops.push(Op::put(table, key.as_str(), Vec::from(owner.as_bytes()), Expect::Absent));
+        }
+        for key in before.difference(&after).filter(|key| view.is_taken(table, key)) {
+            ops.push(Op::delete(table, key.as_str(), Expect::Any));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Quotas: what a namespace may hold, whoever is faster.
+
+mod access_support;
+
+use access_support::World;
+use serde_json::{Value, json};
+
+const BASE: &str = "/api/v1/namespaces/default";
+
+async fn quota(world: &World, spec: Value) -> Value {
+    world.make(&format!("{BASE}/resourcequotas"), json!({"metadata": {"name": "q"}, "spec": spec})).await
+}
+
+async fn used(world: &World) -> Value {
+    let (code, quota) = world.admin("GET", &format!("{BASE}/resourcequotas/q"), &Value::Null).await;
+    assert_eq!(code, 200);
+    quota["status"]["used"].clone()
+}
+
+fn claim(name: &str, class: Option<&str>, size: &str) -> Value {
+    let mut claim = json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}});
+    if let Some(class) = class {
+        claim["spec"]["storageClassName"] = class.into();
+    }
+    claim
+}
+
+#[tokio::test]
+async fn counts_are_charged_and_given_back() {
+    let world = World::new().await;
+    world.make(&format!("{BASE}/secrets"), json!({"metadata": {"name": "before"}})).await;
+    let made =
+        quota(&world, json!({"hard": {"count/secrets": "2", "configmaps": "2", "count/deployments.apps": "1"}})).await;
+    // It knows from the start what is there already.
+    assert_eq!(made["status"]["used"], json!({"count/secrets": "1", "configmaps": "1", "count/deployments.apps": "0"}));
+    world.make(&format!("{BASE}/secrets"), json!({"metadata": {"name": "a"}})).await;
+    for path in ["secrets", "secrets?dryRun=All"] {
+        let (code, answer) = world.admin("POST", &format!("{BASE}/{path}"), &json!({"metadata": {"name": "b"}})).await;
+        assert_eq!(code, 403);
+        assert_eq!(
+            answer["message"],
+            "secrets \"b\" is forbidden: exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2"
+        );
+    }
+    assert_eq!(used(&world).await["count/secrets"], "2");
+    assert_eq!(world.admin("DELETE", &format!("{BASE}/secrets/a"), &Value::Null).await.0, 200);
+    assert_eq!(used(&world).await["count/secrets"], "1");
+    world.make(&format!("{BASE}/secrets"), json!({"metadata": {"name": "b"}})).await;
+    assert_eq!(world.admin("DELETE", &format!("{BASE}/secrets"), &Value::Null).await.0, 200);
+    assert_eq!(used(&world).await["count/secrets"], "0");
+    // New limits count at once.
+    let (code, patched) =
+        world.admin("PATCH", &format!("{BASE}/resourcequotas/q"), &json!({"spec": {"hard": {"services": "1"}}})).await;
+    assert_eq!((code, &patched["status"]["used"]["services"]), (200, &json!("1")));
+    let (code, _) = world
+        .admin(
+            "POST",
+            &format!("{BASE}/services"),
+            &json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+        )
+        .await;
+    assert_eq!(code, 403);
+}
+
+#[tokio::test]
+async fn amounts_are_charged_by_class_and_scope() {
+    let world = World::new().await;
+    let fast = "fast.storageclass.storage.k8s.io/requests.storage";
+    quota(&world, json!({"hard": {"requests.storage": "10Gi", fast: "2Gi", "persistentvolumeclaims": "3"}})).await;
+    let claims = format!("{BASE}/persistentvolumeclaims");
+    for (name, class, size, expected) in [
+        ("a", Some("fast"), "2Gi", 201),
+        ("b", Some("fast"), "1Gi", 403),
+        ("c", Some("slow"), "9Gi", 403),
+        ("d", None, "8Gi", 201),
+        ("e", None, "1Mi", 403),
+    ] {
+        let (code, answer) = world.admin("POST", &claims, &claim(name, class, size)).await;
+        assert_eq!(code, expected, "{name}: {answer}");
+    }
+    assert_eq!(used(&world).await, json!({"requests.storage": "10Gi", fast: "2Gi", "persistentvolumeclaims": "2"}));
+    // A claim that a finalizer holds is still there, and charged.
+    assert_eq!(world.admin("DELETE", &format!("{claims}/a"), &Value::Null).await.0, 200);
+
+    world.namespace("pods").await;
+    let base = "/api/v1/namespaces/pods";
+    let spec = json!({"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": ["NotTerminating"]});
+    world.make(&format!("{base}/resourcequotas"), json!({"metadata": {"name": "q"}, "spec": spec})).await;
+    let pod = |name: &str, cpu: &str, deadline: Option<i64>| {
+        let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+        if !cpu.is_empty() {
+            pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        }
+        if let Some(seconds) = deadline {
+            pod["spec"]["activeDeadlineSeconds"] = seconds.into();
+        }
+        pod
+    };
+    let pods = format!("{base}/pods");
+    let (code, answer) = world.admin("POST", &pods, &pod("unsaid", "", None)).await;
+    assert_eq!(code, 403);
+    assert_eq!(answer["message"], "pods \"unsaid\" is forbidden: failed quota: q: must specify requests.cpu for: c");
+    assert_eq!(world.admin("POST", &pods, &pod("big", "2", None)).await.0, 403);
+    world.make(&pods, pod("a", "500m", None)).await;
+    assert_eq!(world.admin("POST", &pods, &pod("b", "100m", None)).await.0, 403);
+    // Out of scope, and out of the count once it has finished.
+    world.make(&pods, pod("c", "", Some(5))).await;
+    assert_eq!(
+        world.admin("PATCH", &format!("{pods}/a/status"), &json!({"status": {"phase": "Succeeded"}})).await.0,
+        200
+    );
+    world.make(&pods, pod("b", "1", None)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_creates_never_exceed_it() {
+    let world = World::new().await;
+    quota(&world, json!({"hard": {"count/secrets": "100", "requests.storage": "50Gi"}})).await;
+    let mut tasks = Vec::new();
+    for n in 0..300 {
+        let world = world.clone();
+        tasks.push(tokio::spawn(async move {
+            let (path, object) = if n % 2 == 0 {
+                ("secrets", json!({"metadata": {"name": format!("s{n}")}}))
+            } else {
+                ("persistentvolumeclaims", claim(&format!("c{n}"), None, "1Gi"))
+            };
+            let mut tries = 0;
+            loop {
+                let (code, answer) = world.admin("POST", &format!("{BASE}/{path}"), &object).await;
+                match code {
+                    201 => {
+                        // Some go at once: what they held is free for others.
+                        if n % 10 == 0 {
+                            let (code, answer) =
+                                world.admin("DELETE", &format!("{BASE}/secrets/s{n}"), &Value::Null).await;
+                            assert_eq!(code, 200, "{answer}");
+                            return (path, false);
+                        }
+                        return (path, true);
+                    }
+                    403 => return (path, false),
+                    // Too many at once: tried again, as clients do.
+                    429 if tries < 1000 => {
+                        tries += 1;
+                        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    }
+                    _ => panic!("{code} {answer}"),
+                }
+            }
+        }));
+    }
+    let (mut secrets, mut claims) = (0, 0);
+    for task in tasks {
+        match task.await.unwrap() {
+            ("secrets", true) => secrets += 1,
+            (_, true) => claims += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(claims, 50);
+    assert!((90..=100).contains(&secrets), "{secrets}");
+    assert_eq!(used(&world).await, json!({"count/secrets": secrets.to_string(), "requests.storage": "50Gi"}));
+    let (_, list) = world.admin("GET", &format!("{BASE}/secrets"), &Value::Null).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), secrets);
+}
+
+#[tokio::test]
+async fn a_transaction_is_charged_as_a_whole() {
+    let world = World::new().await;
+    quota(&world, json!({"hard": {"count/secrets": "2"}})).await;
+    let transaction = |names: &[&str]| {
+        let operations: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"verb": "create", "version": "v1", "resource": "secrets", "namespace": "default", "object": {"metadata": {"name": name}}}))
+            .collect();
+        json!({"apiVersion": "transactions.conductor.io/v1alpha1", "kind": "Transaction", "spec": {"operations": operations}})
+    };
+    let path = "/apis/transactions.conductor.io/v1alpha1/transactions";
+    let (code, answer) = world.admin("POST", path, &transaction(&["a", "b", "c"])).await;
+    assert_eq!(code, 403, "{answer}");
+    assert_eq!(used(&world).await["count/secrets"], "0");
+    let (code, answer) = world.admin("POST", path, &transaction(&["a", "b"])).await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(used(&world).await["count/secrets"], "2");
+    // Two Services of one transaction have two addresses.
+    let service = |name: &str| {
+        json!({"verb": "create", "version": "v1", "resource": "services", "namespace": "default",
+        "object": {"metadata": {"name": name}, "spec": {"clusterIP": "10.96.0.77", "ports": [{"port": 80}]}}})
+    };
+    let same = json!({"apiVersion": "transactions.conductor.io/v1alpha1", "kind": "Transaction", "spec": {"operations": [service("x"), service("y")]}});
+    let (code, answer) = world.admin("POST", path, &same).await;
+    assert_eq!(code, 422, "{answer}");
+}
