@@ -121,11 +121,12 @@ pub fn negotiate(headers: &HeaderMap, pretty: bool, lists: bool) -> Result<Accep
     Err(Status::not_acceptable(&offered[..if lists { 5 } else { 3 }]))
 }
 
-/// The media type of a request's body, without parameters; JSON if none is said.
+/// The media type of a request's body, without parameters; JSON if none is said, nothing if what is said is none.
 pub fn content_type(headers: &HeaderMap) -> &str {
-    let header = headers.get(http::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
-    let media = header.split(';').next().unwrap_or("").trim();
-    if media.is_empty() { "application/json" } else { media }
+    match headers.get(http::header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or(";")) {
+        None | Some("") => "application/json",
+        Some(header) => header.split(';').next().unwrap_or("").trim(),
+    }
 }
 
 /// How a whole object in a body is encoded.

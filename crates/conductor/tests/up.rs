@@ -116,7 +116,7 @@ fn tokens_stand_for_users() {
         assert_eq!(code(conductor.endpoint.anonymous()).await, 403);
     });
     drop(conductor);
-    for (text, expected) in [("a", "token"), ("x,y\n", "token"), ("\"", "token")] {
+    for (text, expected) in [("a", "line 1"), ("good,ann,1\nx,y\n", "line 2"), ("\"", "line 1")] {
         fs::write(&file, text).expect("is written");
         let said = refused(&data, &["--token-auth-file", file.to_str().expect("is text")]);
         assert!(said.contains(expected), "{text:?}: {said}");

@@ -1,0 +1,103 @@
+//! A really full disk under the real binary: a small tmpfs in a mount namespace of its own, which needs root.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Conductor, JSON, block_on};
+use serde_json::json;
+
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+
+#[test]
+fn a_full_disk_refuses_writes_only_and_recovers() {
+    let probe = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: mounting a small file system needs root and unshare");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let data = directory.path().join("data");
+    std::fs::create_dir(&data).expect("is made");
+    let kubeconfig = directory.path().join("kubeconfig");
+    let script = "mount -t tmpfs -o size=48m none \"$0\" && exec \"$1\" up --listen 127.0.0.1:0 --data-dir \"$0\" --kubeconfig \"$2\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(&data).arg(env!("CARGO_BIN_EXE_conductor")).arg(&kubeconfig);
+    let mut conductor = Conductor::run(&mut command, &data);
+    // Only its own processes see the mount, and who looks through their eyes.
+    let inside = PathBuf::from(format!("/proc/{}/root{}", conductor.id(), data.display()));
+    block_on(async {
+        let endpoint = conductor.endpoint.clone();
+        let create = async |name: String| {
+            let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(100_000)}}).to_string();
+            endpoint.request("POST", PATH, Some((JSON, object.as_bytes()))).await.expect("answers")
+        };
+        let mut watch =
+            endpoint.connect().await.expect("connects").watch(&format!("{PATH}?watch=1")).await.expect("watches");
+        assert_eq!(create("before".into()).await.code, 201);
+        fill(&inside.join("ballast"));
+        let mut written = Vec::new();
+        let full = loop {
+            let name = format!("object-{}", written.len());
+            let answer = create(name.clone()).await;
+            match answer.code {
+                201 => written.push(name),
+                _ => break answer,
+            }
+            assert!(written.len() < 1000, "the disk does not get full");
+        };
+        let status = full.json();
+        assert_eq!(full.code, 500, "{status}");
+        assert_eq!(
+            (status["kind"].as_str(), status["reason"].as_str()),
+            (Some("Status"), Some("InternalError")),
+            "{status}"
+        );
+        assert!(status["message"].as_str().is_some_and(|text| text.contains("disk")), "{status}");
+        for _ in 0..3 {
+            assert_eq!(create("more".into()).await.code, 500);
+        }
+        // Reads go on, and show nothing of what was refused.
+        assert_eq!(endpoint.request("GET", &format!("{PATH}/before"), None).await.expect("answers").code, 200);
+        assert_eq!(endpoint.request("GET", &format!("{PATH}/more"), None).await.expect("answers").code, 404);
+        let list = endpoint.request("GET", &format!("{PATH}?labelSelector=!x"), None).await.expect("answers").json();
+        let count = list["items"].as_array().expect("a list").len();
+        assert!((written.len() + 1..=written.len() + 2).contains(&count), "{count} of {}", written.len());
+
+        std::fs::remove_file(inside.join("ballast")).expect("is removed");
+        let started = Instant::now();
+        while create("more".into()).await.code != 201 {
+            assert!(started.elapsed() < Duration::from_secs(20), "there is room again, but nothing is written");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for name in written.iter().chain([&"more".to_owned()]) {
+            let answer = endpoint.request("GET", &format!("{PATH}/{name}"), None).await.expect("answers");
+            assert_eq!(answer.code, 200, "{name} was acknowledged");
+        }
+        // The watcher has seen exactly these, the last of them last.
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|name| name != "more") {
+            let line = watch.line().await.expect("goes on").expect("is not ended");
+            let event: serde_json::Value = serde_json::from_slice(&line).expect("is JSON");
+            let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if name != "kube-root-ca.crt" {
+                seen.push(name);
+            }
+        }
+        let expected: Vec<String> =
+            ["before".to_owned()].into_iter().chain(written.clone()).chain(["more".to_owned()]).collect();
+        assert_eq!(seen, expected);
+    });
+    assert!(conductor.is_alive());
+    assert!(!conductor.log().contains("panicked"), "{}", conductor.log());
+}
+
+/// Takes all the room there is.
+fn fill(path: &std::path::Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).expect("is made");
+    while file.write_all(&[1; 64 * 1024]).is_ok() {}
+    while file.write_all(&[1; 512]).is_ok() {}
+}
