@@ -283,7 +283,8 @@ impl Writer<'_> {
         let schema = object.at(field.schema);
         let mut beside = Map::new();
         if let Some(text) = self.describe(owner, &field.name) {
-            beside.insert("description".into(), text.into());
+            let values = schema.node().rules.as_ref().and_then(|rules| rules.enumeration.as_deref());
+            beside.insert("description".into(), format!("{text}{}", possible(values.unwrap_or_default())).into());
         }
         if let Some(default) = field.default.clone().or_else(|| zero(schema, field.omit_empty, field.pointer)) {
             beside.insert("default".into(), default);
@@ -410,6 +411,12 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// The values a field can have, for people.
+fn possible(values: &[Value]) -> String {
+    let values: String = values.iter().map(|value| format!("\n - `{value}`")).collect();
+    if values.is_empty() { values } else { format!("\n\nPossible enum values:{values}") }
 }
 
 fn gvks(resource: &Resource, kind: &str) -> Value {
