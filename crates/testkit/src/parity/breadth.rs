@@ -213,9 +213,10 @@ fn life(resource: &Resource, object: &Value) -> Vec<Step> {
     // Refused.
     send(post(&all, &with("/kind", json!("Nonsense"))));
     send(post(&all, &with("/apiVersion", json!("nonsense/v1"))));
-    send(post(&all, &with("/metadata", json!({}))));
-    send(post(&all, &with("/metadata/name", json!("Bad_Name!"))));
-    send(post(&all, &with("/metadata/name", json!("a".repeat(300)))));
+    let dry = format!("{all}?dryRun=All");
+    send(post(&dry, &with("/metadata", json!({}))));
+    send(post(&dry, &with("/metadata/name", json!("Bad_Name!"))));
+    send(post(&dry, &with("/metadata/name", json!("a".repeat(300)))));
     send(post(&all, &with("/metadata/namespace", json!("elsewhere"))));
     send(post(&all, &with("/metadata/labels", json!({"a b": "c d"}))));
     send(post(&all, &with("/metadata/annotations", json!({"a b": "c d"}))));
@@ -224,7 +225,7 @@ fn life(resource: &Resource, object: &Value) -> Vec<Step> {
     send(post(&all.replace("{{ns}}", "no-such-namespace"), object));
     send(Request::new("POST", all.as_str()).body("{"));
     send(Request::new("POST", all.as_str()).body("[]"));
-    send(Request::new("POST", all.as_str()).body("null"));
+    send(Request::new("POST", dry.as_str()).body("null"));
     send(Request::new("POST", all.as_str()));
     send(Request::new("POST", all.as_str()).body("text").header("Content-Type", "text/plain"));
     for mode in ["Strict", "Warn", "Ignore", "Nonsense"] {

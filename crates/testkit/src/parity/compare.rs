@@ -31,7 +31,13 @@ const HEADERS: &[&str] = &["content-type", "warning", "retry-after", "cache-cont
 pub fn differences(real: &Answer, ours: &Answer) -> Vec<Difference> {
     let mut found = Vec::new();
     if real.code != ours.code {
-        push(&mut found, "code", real.code.to_string(), ours.code.to_string());
+        // One refused what the other did: the rest follows from that.
+        let words = |answer: &Answer| {
+            let message = words(answer.body["message"].as_str().unwrap_or_default());
+            format!("{} {}", answer.code, short(&message)).trim_end().to_owned()
+        };
+        push(&mut found, "code", words(real), words(ours));
+        return found;
     }
     for name in HEADERS {
         let read = |answer: &Answer| {

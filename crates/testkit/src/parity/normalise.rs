@@ -6,7 +6,14 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 /// Managers that only a real cluster has: its controllers, who look at everything.
-const CONTROLLERS: &[&str] = &["kube-controller-manager", "kube-apiserver", "conductor"];
+const CONTROLLERS: &[&str] = &[
+    "api-priority-and-fairness-config-consumer-v1",
+    "conductor",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "service-cidr-controller",
+    "validatingadmissionpolicy-status",
+];
 
 static UID: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").expect("a pattern"));
@@ -48,7 +55,7 @@ fn walk(value: &mut Value, key: &str) {
             if key == "managedFields" {
                 items.retain(|item| {
                     let manager = item["manager"].as_str().unwrap_or_default();
-                    !CONTROLLERS.contains(&manager) || item["operation"] == "Apply"
+                    !CONTROLLERS.contains(&manager)
                 });
             }
             for item in items {
@@ -83,7 +90,7 @@ pub fn words(text: &str) -> String {
 /// A table's ages.
 fn ages(value: &mut Value) {
     if let Value::Array(documents) = value {
-        documents.iter_mut().for_each(|document| ages(&mut document["object"]));
+        documents.iter_mut().filter_map(|document| document.get_mut("object")).for_each(ages);
         return;
     }
     if value["kind"] != "Table" {
