@@ -96,11 +96,5 @@ pub fn apply(
             said.0, said.1, own.0, own.1
         )));
     }
-    with_tracker(cx, |tracker| tracker.apply(old, applied, &options.manager, options.force, now)).map_err(|error| {
-        let mut status: Status = error.into();
-        if status.code == 409 {
-            status = status.about(&cx.resource.group, &cx.resource.plural, &cx.info.name);
-        }
-        status
-    })
+    with_tracker(cx, |tracker| tracker.apply(old, applied, &options.manager, options.force, now)).map_err(Status::from)
 }

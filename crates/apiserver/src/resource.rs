@@ -119,9 +119,11 @@ impl Resource {
 
     /// Checks apiVersion and kind, reads the fields, drops and reports unknown ones.
     pub fn decode(&self, object: Value) -> Result<Decoded, Status> {
+        // Null is an object without fields, as in Go.
+        let object = if object.is_null() && !self.is_custom() { Value::Object(Default::default()) } else { object };
         let fields = object.as_object().ok_or_else(|| {
             Status::bad_request(format!(
-                "couldn't get version/kind; json parse error: expected an object of kind {}",
+                "the object provided is unrecognized (must be of type {0}): couldn't get version/kind; json parse error: expected an object of kind {0}",
                 self.kind
             ))
         })?;
@@ -235,12 +237,12 @@ impl Resource {
             Nature::BuiltIn(_) => kinds::validate::name_rule(&self.group, &self.kind),
             Nature::Custom(_) => machinery::names::name_is_subdomain,
         };
-        machinery::meta::validate_object_meta(
-            &object["metadata"],
-            self.namespaced,
-            rule,
-            &field::Path::root("metadata"),
-        )
+        let path = field::Path::root("metadata");
+        let mut errors = machinery::meta::validate_object_meta(&object["metadata"], self.namespaced, rule, &path);
+        if !self.is_custom() {
+            errors.extend(kinds::validate::finalizers(&self.group, &self.kind, object));
+        }
+        errors
     }
 
     /// Whether the status can be written on its own only.
@@ -275,6 +277,18 @@ impl Resource {
                 Nature::BuiltIn(_) => kinds::fields::supported(&self.group, &self.kind).contains(&field),
                 Nature::Custom(custom) => custom.selects(field),
             }
+    }
+
+    /// What a client is told that selects by a field that cannot be selected by.
+    pub fn unknown_field(&self, field: &str) -> String {
+        let own = match &self.nature {
+            Nature::BuiltIn(_) => !kinds::fields::supported(&self.group, &self.kind).is_empty(),
+            Nature::Custom(_) => true,
+        };
+        if own {
+            return format!("field label not supported: {field}");
+        }
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     }
 
     /// A stored object as this version shows it.

@@ -218,7 +218,7 @@ impl Context {
                 Value::from(0),
                 "must be specified for an update",
             );
-            return Err(self.invalid(name, &[error]));
+            return Err(Status::invalid(&resource.group, &resource.plural, name, &[error]));
         }
         for field in [
             "uid",

@@ -90,7 +90,8 @@ impl Context {
         }
         if let Some(policy) = options.policy.as_deref() {
             if !["Foreground", "Background", "Orphan"].contains(&policy) {
-                errors.push(field::Error::not_supported(&path, policy, &["Foreground", "Background", "Orphan", "nil"]));
+                let detail = r#"supported values: "Foreground", "Background", "Orphan", "nil""#;
+                errors.push(field::Error::new(field::Kind::NotSupported, &path, Some(policy.into()), detail));
             }
         }
         if !errors.is_empty() {

@@ -39,12 +39,7 @@ impl Selection {
         if let Some(fields) = &fields {
             for name in fields.requirements().iter().map(|requirement| requirement.field.as_str()) {
                 if !resource.selects(name) {
-                    return Err(Status::bad_request(format!(
-                        "Unable to find {:?} that match label selector {:?}, field selector {:?}: field label not supported: {name}",
-                        format!("{}, Resource={}", resource.api_version(), resource.plural),
-                        options.label_selector,
-                        options.field_selector,
-                    )));
+                    return Err(Status::bad_request(resource.unknown_field(name)));
                 }
             }
         }

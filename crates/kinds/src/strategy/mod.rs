@@ -41,10 +41,11 @@ fn generation(group: &str, kind: &str) -> Generation {
         ("", "Pod" | "ReplicationController")
         | ("apps", "ReplicaSet" | "StatefulSet" | "DaemonSet")
         | ("batch", "Job" | "CronJob")
-        | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy" | "ServiceCIDR")
+        | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
         | ("policy", "PodDisruptionBudget")
         | ("flowcontrol.apiserver.k8s.io", "FlowSchema" | "PriorityLevelConfiguration")
         | ("apiextensions.k8s.io", "CustomResourceDefinition")
+        | ("resource.k8s.io", "DeviceClass" | "ResourceSlice")
         | (
             "admissionregistration.k8s.io",
             "ValidatingAdmissionPolicy"

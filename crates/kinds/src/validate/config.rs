@@ -37,6 +37,10 @@ pub(super) fn namespace_finalize_update(errors: &mut Errors, new: &At<'_>) {
 fn finalizer_name(errors: &mut Errors, path: &Path, value: &Value) {
     let name = value.as_str().unwrap_or("");
     qualified(errors, path, name);
+    standard_finalizer(errors, path, name);
+}
+
+pub(super) fn standard_finalizer(errors: &mut Errors, path: &Path, name: &str) {
     if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
         errors.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified");
     }

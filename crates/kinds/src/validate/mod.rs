@@ -43,6 +43,27 @@ fn any_name(_: &str, _: bool) -> Vec<String> {
     Vec::new()
 }
 
+/// What is wrong with an object's finalizers beyond what custom resources may have: most built-in kinds want them to be
+/// qualified by a domain.
+pub fn finalizers(group: &str, kind: &str, object: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let lenient = matches!(
+        group,
+        "admissionregistration.k8s.io"
+            | "apiextensions.k8s.io"
+            | "apiregistration.k8s.io"
+            | "coordination.k8s.io"
+            | "node.k8s.io"
+            | "policy"
+    );
+    if !lenient && kind != "Event" {
+        for finalizer in At::root(object).items("metadata.finalizers") {
+            config::standard_finalizer(&mut errors, &finalizer.path, finalizer.value.as_str().unwrap_or(""));
+        }
+    }
+    errors
+}
+
 /// What is wrong with a new object.
 pub fn create(group: &str, kind: &str, object: &Value) -> Errors {
     let mut errors = Errors::new();
