@@ -1,5 +1,12 @@
 //! Conductor: a control plane for infrastructure.
 
+mod audit;
+mod classes;
+mod explain;
+mod install;
+mod manager;
+mod plan;
+mod tree;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +23,20 @@ struct Cli {
 enum Command {
     /// Serve the Kubernetes API on this machine, with everything Conductor does
     Up(up::Args),
+    /// Run the managers alone, against any API server
+    Manager(manager::Args),
+    /// Print what a cluster needs, as YAML for kubectl apply
+    Install(install::Args),
+    /// Say why a claim is bound to what it is, or why it waits
+    Explain(explain::Args),
+    /// Say what would happen if a file were applied
+    Plan(plan::Args),
+    /// Show a claim or a resource with all that belongs to it
+    Tree(tree::Args),
+    /// Show what can be claimed
+    Classes(classes::Args),
+    /// Check that everything is as it must be
+    Audit(audit::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -24,6 +45,13 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match Cli::parse().command {
         Command::Up(args) => runtime.block_on(up::run(args)),
+        Command::Manager(args) => runtime.block_on(manager::run(args)),
+        Command::Install(args) => install::run(&args),
+        Command::Explain(args) => runtime.block_on(explain::run(args)),
+        Command::Plan(args) => runtime.block_on(plan::run(args)),
+        Command::Tree(args) => runtime.block_on(tree::run(args)),
+        Command::Classes(args) => runtime.block_on(classes::run(args)),
+        Command::Audit(args) => runtime.block_on(audit::run(args)),
     };
     // Whatever still runs has had its chance; do not wait for it.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));

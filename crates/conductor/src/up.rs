@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
-use conductor_apiserver::{Options, Server, pki};
+use conductor_apiserver::{Options as ServerOptions, Server, User, pki};
+use conductor_managers::{Managers, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Serve the Kubernetes API on this machine: TLS, authentication and a durable store from the first start.
@@ -41,10 +42,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let server = Server::start(Options {
+    let server = Server::start(ServerOptions {
         data_dir: Some(args.data_dir.clone()),
         token_file: args.token_auth_file,
-        ..Options::default()
+        ..ServerOptions::default()
     })
     .await
     .with_context(|| format!("cannot start on data directory {}", args.data_dir.display()))?;
@@ -54,6 +55,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let url = format!("https://{}", reachable(listening.address));
     let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
     pki::write_secret(&path, kubeconfig.as_bytes())?;
+
+    let managing = tokio::spawn(manage(server.clone()));
 
     let mut out = std::io::stdout();
     writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0)?;
@@ -67,9 +70,24 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     eprintln!("stopping");
+    managing.abort();
     listening.stop().await;
     server.store().close();
     Ok(())
+}
+
+/// Installs what the managers need, then runs them, as the service account they have on a cluster.
+async fn manage(server: Server) {
+    let admin = User::new("conductor:up", ["system:masters"]);
+    let api = conductor_managers::Api::new(server.client(admin));
+    if let Err(error) = conductor_managers::install::install(&api).await {
+        return tracing::error!(%error, "the types could not be installed: no managers run");
+    }
+    let account = User::service_account("conductor-system", conductor_managers::install::ACCOUNT);
+    match Managers::start(server.client(account), Options::default()).await {
+        Ok(managers) => managers.run().await,
+        Err(error) => tracing::error!(%error, "no managers run"),
+    }
 }
 
 /// The address that clients on this machine use.

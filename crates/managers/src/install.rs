@@ -27,10 +27,83 @@ pub fn type_definitions() -> Result<Vec<Value>, String> {
 /// Everything, in the order in which it is to be applied.
 pub fn objects() -> Result<Vec<Value>, String> {
     let mut all = vec![namespace()];
+    all.extend(rights()?);
     all.extend(definitions());
     all.extend(builtin_implementations()?);
     all.extend(builtin_types()?);
     Ok(all)
+}
+
+/// The name of the managers' service account and of their ClusterRole's binding.
+pub const ACCOUNT: &str = "managers";
+
+/// What the managers may do, and what is added to it: by providers for their kinds, by administrators for their types.
+fn rights() -> Result<Vec<Value>, String> {
+    let look = ["get", "list", "watch"];
+    let work = ["get", "list", "watch", "create", "update", "patch", "delete"];
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let mut groups: Vec<String> = Vec::new();
+    for object in builtin_types()? {
+        let group = object["spec"]["group"].as_str().unwrap_or_default().to_owned();
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let rules = [
+        rule(
+            &[""],
+            &[
+                "persistentvolumes",
+                "persistentvolumes/status",
+                "persistentvolumeclaims",
+                "persistentvolumeclaims/status",
+                "secrets",
+                "configmaps",
+                "services",
+            ],
+            &work,
+        ),
+        rule(&[""], &["pods", "nodes", "namespaces"], &look),
+        rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
+        rule(&["storage.k8s.io"], &["storageclasses"], &look),
+        rule(&["networking.k8s.io"], &["ingresses"], &look),
+        rule(&["discovery.k8s.io"], &["endpointslices", "endpointslices/restricted"], &work),
+        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
+        rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &work),
+        rule(&["conductor.io"], &["*"], &work),
+        rule(&["transactions.conductor.io"], &["transactions"], &["create"]),
+        rule(&groups, &["*"], &work),
+    ];
+    let role = "conductor:managers";
+    let label = |name: &str| json!({"matchLabels": {name: "true"}});
+    let aggregated = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role},
+        "aggregationRule": {"clusterRoleSelectors": [
+            label("conductor.io/aggregate-to-managers"), label("conductor.io/aggregate-to-provisioner"),
+        ]},
+        "rules": [],
+    });
+    let base = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "conductor:managers-base", "labels": {"conductor.io/aggregate-to-managers": "true"}},
+        "rules": rules,
+    });
+    let provider = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "conductor:provisioner-aws", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
+        "rules": [rule(&["database.aws.conductor.io"], &["*"], &work)],
+    });
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": ACCOUNT, "namespace": SYSTEM_NAMESPACE},
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE}],
+    });
+    Ok(vec![account, base, provider, aggregated, binding])
 }
 
 fn namespace() -> Value {

@@ -13,6 +13,7 @@
 //! the [`transport`]. ResourceTypes open and close desks ([`types`]).
 
 pub mod api;
+pub mod bench;
 mod clock;
 mod connection;
 pub mod consumers;

@@ -92,9 +92,9 @@ impl Desks {
     }
 }
 
-impl Drop for Desks {
+impl Drop for Managers {
     fn drop(&mut self) {
-        for (_, tasks) in self.desks.get_mut().values() {
+        for (_, (_, tasks)) in std::mem::take(&mut *self.desks.desks.write()) {
             tasks.iter().for_each(AbortHandle::abort);
         }
     }

@@ -73,6 +73,10 @@ impl Watch {
                 Ok(()) => failures = 0,
                 Err(failure) => {
                     failures = (failures + 1).min(8);
+                    if failure.code == 403 && failures == 1 {
+                        let add = "add a ClusterRole labelled conductor.io/aggregate-to-managers: \"true\" for it";
+                        tracing::warn!(kind = %self.kind, %failure, "not allowed to watch: {add}");
+                    }
                     tracing::debug!(kind = %self.kind, %failure, "the watch broke; starting again");
                 }
             }

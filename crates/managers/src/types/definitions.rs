@@ -74,7 +74,13 @@ impl Types {
         self.hold(object).await?;
         resource["metadata"]["annotations"][APPLIED] = json!(object["spec"].to_string());
         for definition in [&resource, &claim, &class] {
-            self.cx.api.apply(definition).await?;
+            match self.cx.api.apply(definition).await {
+                // the same again would be refused again: it is said, and looked at when the type changes
+                Err(failure) if failure.is_refusal() => {
+                    return self.say(object, Condition::new("Ready", false, "Refused", failure.message)).await;
+                }
+                other => other.map(drop)?,
+            }
         }
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.say(object, served(&kind)).await

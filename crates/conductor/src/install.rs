@@ -1,0 +1,27 @@
+//! `conductor install`: what an API server needs, as YAML.
+
+use std::io::Write;
+
+use conductor_managers::install;
+
+/// Print what a cluster needs before `conductor manager` can work, as YAML for kubectl apply.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  conductor install | kubectl apply --server-side -f -\n  conductor install --types | less"
+)]
+pub struct Args {
+    /// Print the definitions that the built-in types make, instead
+    #[arg(long)]
+    types: bool,
+}
+
+/// Prints it.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let objects = if args.types { install::type_definitions() } else { install::objects() };
+    let objects = objects.map_err(|error| anyhow::anyhow!("a built-in file is broken: {error}"))?;
+    let mut out = std::io::stdout().lock();
+    for object in objects {
+        writeln!(out, "---\n{}", serde_saphyr::to_string(&object)?.trim_end())?;
+    }
+    Ok(())
+}

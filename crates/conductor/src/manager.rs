@@ -1,0 +1,93 @@
+//! `conductor manager`: the managers alone, against any API server.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use conductor_managers::{Api, Managers, Options};
+
+/// Which API server, and as whom.
+#[derive(clap::Args)]
+pub struct Cluster {
+    /// How to reach the API server [default: KUBECONFIG, then ~/.conductor/kubeconfig, then the cluster it runs in]
+    #[arg(long, value_name = "FILE", global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// Which of its contexts
+    #[arg(long, value_name = "NAME", global = true)]
+    context: Option<String>,
+}
+
+impl Cluster {
+    /// The client, and the namespace its context means.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        let options = kube::config::KubeConfigOptions { context: self.context.clone(), ..Default::default() };
+        let ours = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".conductor/kubeconfig"));
+        let from_env = std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
+        let file = match (&self.kubeconfig, from_env) {
+            (Some(file), _) => Some(file.clone()),
+            (None, true) => None,
+            (None, false) => ours.filter(|file| file.exists()),
+        };
+        let config = match file {
+            Some(file) => {
+                let kubeconfig = kube::config::Kubeconfig::read_from(&file)
+                    .with_context(|| format!("cannot read kubeconfig {}", file.display()))?;
+                kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?
+            }
+            None if self.context.is_some() || from_env => kube::Config::from_kubeconfig(&options).await?,
+            None => kube::Config::infer().await.context("give --kubeconfig FILE, or set KUBECONFIG")?,
+        };
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// The API behind it.
+    pub async fn api(&self) -> anyhow::Result<(Api, String)> {
+        let client = self.client().await?;
+        let namespace = client.default_namespace().to_owned();
+        Ok((Api::new(client), namespace))
+    }
+}
+
+/// Run the managers: bind claims, make what is missing, clean what comes back.
+///
+/// Any number of processes may run; the one that holds the Lease conductor-system/conductor-managers works, the others wait.
+/// PersistentVolumes are left to the cluster's own binder unless --volumes is given.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  conductor manager\n  conductor manager --kubeconfig admin.conf --volumes")]
+pub struct Args {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// Bind PersistentVolumes too; only where no other binder does
+    #[arg(long)]
+    volumes: bool,
+    /// Keep the protection finalizers of volumes and their claims too; only where no other controller does
+    #[arg(long, requires = "volumes")]
+    protect: bool,
+    /// Leave ResourceTypes alone
+    #[arg(long)]
+    no_types: bool,
+    /// The name under which this process leads [default: host name and process id]
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
+}
+
+/// Runs until leadership is lost.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let client = args.cluster.client().await?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let identity = args.identity.unwrap_or_else(|| format!("{}-{}", host.trim(), std::process::id()));
+    eprintln!("waiting to lead as {identity}");
+    let options = Options {
+        volumes: args.volumes,
+        protect: args.protect,
+        types: !args.no_types,
+        identity: Some(identity),
+        ..Options::default()
+    };
+    let managers = Managers::start(client, options).await.context("cannot start the managers")?;
+    let how = if managers.is_transactional() { "transactions" } else { "ordered writes" };
+    eprintln!("leading; writes go as {how}");
+    tokio::select! {
+        () = managers.run() => anyhow::bail!("leadership was lost: start again to wait for it"),
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}

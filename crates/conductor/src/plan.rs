@@ -1,0 +1,59 @@
+//! `conductor plan`: what would happen.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use conductor_managers::inspect;
+use serde_json::Value;
+
+use crate::manager::Cluster;
+
+/// Say what would happen if a file were applied: bind to which, make what, refuse why. Nothing is done.
+///
+/// Ends with 1 if something in it would wait or be refused.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  conductor plan -f claims.yaml\n  kubectl kustomize . | conductor plan -f -")]
+pub struct Args {
+    /// The file, YAML or JSON, with any number of objects; - is standard input
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+    /// Where claims go that name no namespace [default: the context's]
+    #[arg(long, short)]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Every object of a file; lists are taken apart.
+fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)?;
+    } else {
+        text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).context("it is no YAML or JSON")?;
+    let mut all = Vec::new();
+    for document in documents.into_iter().filter(|d| !d.is_null()) {
+        match document["items"].as_array() {
+            Some(items) if document["kind"].as_str().is_some_and(|k| k.ends_with("List")) => all.extend(items.clone()),
+            _ => all.push(document),
+        }
+    }
+    Ok(all)
+}
+
+/// Prints it; whether all is well.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let objects = read(&args.file)?;
+    let (api, namespace) = args.cluster.api().await?;
+    let outlooks = inspect::plan(&api, &objects, args.namespace.as_deref().unwrap_or(&namespace)).await?;
+    let width = outlooks.iter().map(|o| o.object.len()).max().unwrap_or(0);
+    for outlook in &outlooks {
+        println!("{:width$}  {}", outlook.object, outlook.text);
+    }
+    let trouble = outlooks.iter().filter(|o| o.trouble).count();
+    anyhow::ensure!(trouble == 0, "{trouble} of {} would wait or be refused", outlooks.len());
+    Ok(())
+}

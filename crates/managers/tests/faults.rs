@@ -1,0 +1,273 @@
+//! Crashes and races, with both transports: managers are cut off at every write, two run at once, claims are deleted and made
+//! anew while they are bound, the server refuses at random. At the end, with a healthy manager, every invariant holds.
+
+mod common;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use common::{Cluster, PATIENCE, admin, pvc, target, volume, volume_claim};
+use conductor_apiserver::Service;
+use conductor_apiserver::body::Body as Answer;
+use conductor_managers::{Managers, Options, inspect};
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// What goes wrong.
+struct Faults {
+    /// Writes that still go through; then the connection is as if cut.
+    writes_left: AtomicU64,
+    /// Of 1,000 writes, so many fail, half of them after they were done.
+    failing: u64,
+    random: AtomicU64,
+    cut: AtomicBool,
+}
+
+impl Faults {
+    fn new(writes: u64, failing: u64, seed: u64) -> Arc<Faults> {
+        Arc::new(Faults {
+            writes_left: AtomicU64::new(writes),
+            failing,
+            random: AtomicU64::new(seed),
+            cut: AtomicBool::new(false),
+        })
+    }
+
+    fn draw(&self) -> u64 {
+        let next = |s: u64| s.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(next(s))).map_or(0, |s| next(s) >> 33)
+    }
+}
+
+/// The server, seen through a bad connection.
+#[derive(Clone)]
+struct Faulty {
+    inner: Service,
+    faults: Arc<Faults>,
+}
+
+fn failure(code: u16) -> Response<Answer> {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "code": code, "reason": "Injected", "message": "injected"});
+    let mut response = Response::new(Answer::whole(status.to_string()));
+    *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+    response
+}
+
+impl tower::Service<Request<Body>> for Faulty {
+    type Response = Response<Answer>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (faults, mut inner) = (self.faults.clone(), self.inner.clone());
+        Box::pin(async move {
+            if faults.cut.load(Ordering::Acquire) {
+                return Ok(failure(503));
+            }
+            // telling people is no part of the work
+            if request.method() == Method::GET || request.uri().path().ends_with("/events") {
+                return inner.call(request).await;
+            }
+            let left = faults.writes_left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+            if left.is_err() {
+                faults.cut.store(true, Ordering::Release);
+                return Ok(failure(503));
+            }
+            if faults.draw() % 1000 >= faults.failing {
+                return inner.call(request).await;
+            }
+            match faults.draw() % 4 {
+                0 => Ok(failure(409)),
+                1 => Ok(failure(500)),
+                // done, but the answer is lost
+                _ => inner.call(request).await.map(|_| failure(504)),
+            }
+        })
+    }
+}
+
+impl Cluster {
+    async fn faulty(&self, faults: &Arc<Faults>, options: Options) -> Managers {
+        let service = Faulty { inner: self.server.service(admin()), faults: faults.clone() };
+        Managers::start(kube::Client::new(service, "default"), options).await.expect("managers")
+    }
+
+    async fn findings(&self) -> Vec<String> {
+        let findings = inspect::audit(&self.api).await.expect("an audit");
+        findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect()
+    }
+
+    /// Waits until every claim of a kind says Bound and no invariant is broken.
+    async fn settled(&self, api_version: &str, kind: &str, what: &str) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let claims = self.api.list(api_version, kind, "").await.expect("claims");
+            let waiting: Vec<&Value> = claims.iter().filter(|c| c["status"]["phase"] != "Bound").collect();
+            let broken = if waiting.is_empty() { self.findings().await } else { Vec::new() };
+            if waiting.is_empty() && broken.is_empty() {
+                return claims;
+            }
+            assert!(Instant::now() < deadline, "{what}: broken {broken:?}, waiting {waiting:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn check_cuts(ordered: bool) {
+    let cluster = Cluster::start(false).await;
+    cluster.namespace("apps").await;
+    let options = Options { types: false, ordered, workers: 4, ..Options::default() };
+    for writes in 0..10 {
+        cluster.create(&volume(&format!("v{writes}"), "10Gi", "")).await;
+        cluster.create(&volume_claim("apps", &format!("c{writes}"), "5Gi", "")).await;
+        let faults = Faults::new(writes, 0, 1);
+        let managers = cluster.faulty(&faults, options.clone()).await;
+        let deadline = Instant::now() + PATIENCE;
+        // until it is cut off, or has nothing left to do
+        while !faults.cut.load(Ordering::Acquire) && Instant::now() < deadline {
+            let done = cluster.get(&pvc("apps", &format!("c{writes}"))).await;
+            if managers.is_idle() && done.is_some_and(|c| c["status"]["phase"] == "Bound") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(managers);
+        let managers = cluster.managers(options.clone()).await;
+        let claims = cluster
+            .settled("v1", "PersistentVolumeClaim", &format!("cut after {writes} writes, ordered {ordered}"))
+            .await;
+        assert_eq!(claims.len() as u64, writes + 1);
+        drop(managers);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_off_between_any_two_writes() {
+    check_cuts(true).await;
+    check_cuts(false).await;
+}
+
+async fn check_races(ordered: bool, seed: u64) {
+    let cluster = Cluster::start(false).await;
+    cluster.namespace("apps").await;
+    let options = Options { types: false, ordered, workers: 4, ..Options::default() };
+    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
+    for i in 0..12 {
+        cluster.create(&volume(&format!("v{i}"), &format!("{}Gi", 10 + i), "")).await;
+        cluster.create(&volume_claim("apps", &format!("c{i}"), "5Gi", "")).await;
+        if i % 3 == 2 {
+            // another claim of the same name
+            let name = format!("c{}", i - 1);
+            cluster.delete(&pvc("apps", &name)).await;
+            cluster.until(&pvc("apps", &name), "gone", |o| o.is_none()).await;
+            cluster.create(&volume(&format!("w{i}"), "20Gi", "")).await;
+            cluster.create(&volume_claim("apps", &name, "5Gi", "")).await;
+        }
+    }
+    drop(managers);
+    let _managers = cluster.managers(options).await;
+    cluster.settled("v1", "PersistentVolumeClaim", &format!("raced, seed {seed}, ordered {ordered}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_at_once_on_a_bad_connection() {
+    for seed in [1, 42] {
+        check_races(true, seed).await;
+        check_races(false, seed).await;
+    }
+}
+
+const API: &str = "storage.conductor.io/v1alpha1";
+
+/// Says Ready on every RDSInstance, as its provider would.
+async fn provider(cluster: Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let Ok(list) = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await else {
+            continue;
+        };
+        for object in list.iter().filter(|o| o["status"].is_null()) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let at = target("database.aws.conductor.io/v1alpha1", "RDSInstance", "conductor-system", name).status();
+            let Ok(path) = cluster.api.path(&at).await else { continue };
+            let status =
+                json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]}});
+            let body = status.to_string().into_bytes();
+            let _ = cluster.api.call(Method::PATCH, &path, "application/merge-patch+json", body).await;
+        }
+    }
+}
+
+async fn check_provisioning_cuts(ordered: bool) {
+    let cluster = Arc::new(Cluster::start(true).await);
+    cluster.namespace("apps").await;
+    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
+    // the definitions are made once
+    let managers = cluster.managers(options.clone()).await;
+    cluster
+        .create(&json!({
+            "apiVersion": API, "kind": "RelationalDatabaseClass", "metadata": {"name": "slow"}, "reclaimPolicy": "Delete",
+            "template": {"apiVersion": "database.aws.conductor.io/v1alpha1", "kind": "RDSInstance", "spec": {"class": "${claim.metadata.name}"}},
+        }))
+        .await;
+    drop(managers);
+    let playing = tokio::spawn(provider(cluster.clone()));
+    for writes in 0..8 {
+        let name = format!("c{writes}");
+        let claim = json!({
+            "apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": {"name": name, "namespace": "apps"},
+            "spec": {"engine": "mysql", "class": "slow", "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        cluster.create(&claim).await;
+        let faults = Faults::new(writes, 0, 1);
+        let managers = cluster.faulty(&faults, options.clone()).await;
+        let deadline = Instant::now() + PATIENCE;
+        let at = target(API, "RelationalDatabaseClaim", "apps", &name);
+        while !faults.cut.load(Ordering::Acquire) && Instant::now() < deadline {
+            if cluster.get(&at).await.is_some_and(|c| c["status"]["phase"] == "Bound") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(managers);
+        let managers = cluster.managers(options.clone()).await;
+        let what = format!("cut after {writes} writes, ordered {ordered}");
+        let claims = cluster.settled(API, "RelationalDatabaseClaim", &what).await;
+        let made = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await.expect("a list");
+        assert_eq!((claims.len(), made.len()), (writes as usize + 1, writes as usize + 1), "{what}");
+        drop(managers);
+    }
+    // released again, nothing is left
+    let managers = cluster.managers(options).await;
+    for writes in 0..8 {
+        cluster.delete(&target(API, "RelationalDatabaseClaim", "apps", &format!("c{writes}"))).await;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let made = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await.expect("a list");
+        let resources = cluster.api.list(API, "RelationalDatabase", "").await.expect("a list");
+        if made.is_empty() && resources.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "left over: {resources:#?} {made:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(managers);
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provisioning_cut_off_between_any_two_writes() {
+    check_provisioning_cuts(false).await;
+    check_provisioning_cuts(true).await;
+}
