@@ -18,16 +18,8 @@ pub async fn run(server: &Server) -> Result<(), Status> {
         crate::controllers::namespaces::ensure(server, &local, name).await;
     }
     for (name, value, description) in [
-        (
-            "system-cluster-critical",
-            2_000_000_000,
-            "For pods that the cluster cannot do without, on whichever node.",
-        ),
-        (
-            "system-node-critical",
-            2_000_001_000,
-            "For pods that their node cannot do without.",
-        ),
+        ("system-cluster-critical", 2_000_000_000, "For pods that the cluster cannot do without, on whichever node."),
+        ("system-node-critical", 2_000_001_000, "For pods that their node cannot do without."),
     ] {
         if server.store().get("scheduling.k8s.io/priorityclasses", name).is_none() {
             let class = json!({"metadata": {"name": name}, "value": value, "description": description});

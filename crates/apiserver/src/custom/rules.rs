@@ -87,7 +87,8 @@ impl Rules {
         if total > TOTAL_LIMIT {
             costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
             for (_, path) in costs.iter().take(4).filter(|(cost, _)| *cost > TOTAL_LIMIT / 100) {
-                let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+                let detail =
+                    "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
                 errors.push(Error::forbidden(path, detail));
             }
             errors.push(Error::forbidden(
@@ -214,7 +215,9 @@ fn compile(
                 compiling.report(Error::invalid(&path.child("optionalOldSelf"), optional_old, detail));
             }
         }
-        Err(error) => compiling.report(Error::invalid(&path.child("rule"), rule.clone(), format!("compilation failed: {error}"))),
+        Err(error) => {
+            compiling.report(Error::invalid(&path.child("rule"), rule.clone(), format!("compilation failed: {error}")))
+        }
     }
     let message_program = rule["messageExpression"].as_str().filter(|text| !text.trim().is_empty()).and_then(|text| {
         match env.as_ref()?.compile(text.trim()) {
