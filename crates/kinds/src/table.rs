@@ -127,8 +127,9 @@ impl Reader {
             let words: Vec<&'static str> = line.split(' ').collect();
             match *words {
                 ["s", name, ref values @ ..] => {
-                    let rules = values.first().map(|values| {
-                        let values = values.split(',').map(Value::from).collect();
+                    // Values may have spaces: `client auth`.
+                    let rules = (!values.is_empty()).then(|| {
+                        let values = values.join(" ").split(',').map(Value::from).collect();
                         Box::new(Rules { enumeration: Some(values), ..Rules::default() })
                     });
                     self.set(name, Shape::String(Text::Plain), |node| node.rules = rules);

@@ -92,6 +92,8 @@ fn types_say_what_clients_need() {
     check(types, "/io.k8s.api.core.v1.ServicePort/properties/protocol/default", json!("TCP"));
     check(types, "/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector/x-kubernetes-map-type", json!("atomic"));
     let definitions = &V2["definitions"];
+    let usages = "/io.k8s.api.certificates.v1.CertificateSigningRequestSpec/properties/usages/items/enum/2";
+    check(definitions, usages, json!("client auth"));
     check(
         definitions,
         "/io.k8s.api.core.v1.Pod/properties/spec",
