@@ -73,11 +73,12 @@ impl Context {
         }
     }
 
-    /// Plans the creation of an object that has been decoded.
+    /// Plans the creation of an object that has been decoded. `tracked` says that its managedFields are as they should be.
     pub async fn plan_create(
         &self,
         view: &View<'_>,
         mut object: Value,
+        tracked: bool,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
         let resource = &self.resource;
@@ -115,7 +116,9 @@ impl Context {
         let now = self.server.now();
         meta.insert("creationTimestamp".into(), now.clone().into());
         resource.default(&mut object);
-        managed::update(self, None, &mut object, &options.manager, &now);
+        if !tracked {
+            managed::update(self, None, &mut object, &options.manager, &now);
+        }
 
         let nothing = Value::Null;
         let mut attributes = self.attributes(Operation::Create, &name, object, &nothing, options.dry_run);

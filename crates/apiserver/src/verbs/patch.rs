@@ -120,7 +120,7 @@ impl Context {
         if !version.is_empty() && version != "0" {
             return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));
         }
-        self.plan_create(view, object, options).await
+        self.plan_create(view, object, true, options).await
     }
 }
 

@@ -18,7 +18,7 @@ impl Context {
     pub async fn plan_of_create(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let options = self.write_options("CreateOptions")?;
         let object = self.decode(body, &options)?;
-        self.plan_create(view, object, &options).await
+        self.plan_create(view, object, false, &options).await
     }
 
     /// `PUT`: a whole new version, or a new object for the kinds that allow it.
@@ -53,7 +53,7 @@ impl Context {
             && kinds::strategy::allows_create_on_update(&self.resource.group, &self.resource.kind);
         let key = self.resource.key(&self.info.namespace, &self.info.name);
         if creates && view.get(&self.resource, &key)?.is_none() {
-            return self.plan_create(view, object, &options).await;
+            return self.plan_create(view, object, false, &options).await;
         }
         let change = |_: &serde_json::Value| Ok(Change { object: object.clone(), conditional: true, tracked: false });
         self.plan_update(view, &options, &change).await
