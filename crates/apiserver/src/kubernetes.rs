@@ -37,14 +37,21 @@ pub async fn publish(server: &Server, listening: Option<SocketAddr>) -> Result<(
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     });
-    put(&local, "/api/v1/namespaces/default/services", &service).await?;
+    put(&local, server, "core/services", "/api/v1/namespaces/default/services", &service).await?;
     let slice = json!({
         "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
         "addressType": family,
         "endpoints": [{"addresses": [ip.to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     });
-    put(&local, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await?;
+    put(
+        &local,
+        server,
+        "discovery.k8s.io/endpointslices",
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        &slice,
+    )
+    .await?;
     let endpoints = json!({
         "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{
@@ -52,14 +59,13 @@ pub async fn publish(server: &Server, listening: Option<SocketAddr>) -> Result<(
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         }],
     });
-    put(&local, "/api/v1/namespaces/default/endpoints", &endpoints).await
+    put(&local, server, "core/endpoints", "/api/v1/namespaces/default/endpoints", &endpoints).await
 }
 
 /// Creates an object, or merges it into the one that is there.
-async fn put(local: &Local, path: &str, object: &Value) -> Result<(), Status> {
-    match local.create(path, object).await {
-        Err(status) if status.reason == "AlreadyExists" => {}
-        done => return done.map(drop),
+async fn put(local: &Local, server: &Server, table: &str, path: &str, object: &Value) -> Result<(), Status> {
+    if server.store().get(table, "default/kubernetes").is_none() {
+        return local.create(path, object).await.map(drop);
     }
     let named = format!("{path}/kubernetes");
     match local.merge(&named, object).await {

@@ -405,7 +405,12 @@ impl Inner {
         if let Some(user) = self.token_file.user(token) {
             return Some((user, audiences.to_vec()));
         }
-        let claims = match self.tokens.verify(token, audiences, self.now_seconds()) {
+        let now = self.now_seconds();
+        let verified = match audiences {
+            [] => self.tokens.verify_own(token, now),
+            audiences => self.tokens.verify(token, audiences, now).map(Arc::new),
+        };
+        let claims = match verified {
             Ok(claims) => claims,
             Err(TokenError::Foreign) => return None,
             Err(error) => {
@@ -416,8 +421,8 @@ impl Inner {
         // A token dies with its account and with what it is bound to.
         let uid = |table: &str, key: &str| {
             let entry = self.store.get(table, key)?;
-            let object: Value = serde_json::from_slice(&entry.value).ok()?;
-            object["metadata"]["uid"].as_str().map(str::to_owned)
+            let object: OnlyUid = serde_json::from_slice(&entry.value).ok()?;
+            Some(object.metadata.uid)
         };
         let key = format!("{}/{}", claims.namespace, claims.name);
         if uid("core/serviceaccounts", &key)? != claims.uid {
@@ -583,6 +588,17 @@ impl Inner {
         }
         response
     }
+}
+
+/// An object, as far as its uid.
+#[derive(serde::Deserialize)]
+struct OnlyUid {
+    metadata: Uid,
+}
+
+#[derive(serde::Deserialize)]
+struct Uid {
+    uid: String,
 }
 
 struct Terminating(bool);

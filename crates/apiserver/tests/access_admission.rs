@@ -157,6 +157,12 @@ async fn services_get_addresses_and_ports_of_their_own() {
     };
     let (_, own) = world.admin("GET", &format!("{path}/kubernetes"), &Value::Null).await;
     assert_eq!(own["spec"]["clusterIP"], "10.96.0.1");
+    let listening = world.0.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (_, slice) = world
+        .admin("GET", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", &Value::Null)
+        .await;
+    assert_eq!(slice["ports"][0]["port"], listening.address.port());
+    listening.stop().await;
     let a = world.make(path, service("a", json!({}))).await;
     let ip = a["spec"]["clusterIP"].as_str().unwrap().to_owned();
     assert!(ip.starts_with("10.96."), "{a}");

@@ -3,7 +3,7 @@
 use kinds::compute::{Amounts, aggregate, amounts};
 use machinery::quantity::Quantity;
 use machinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::{KeyRange, Store};
 
 use super::{Plugin, forbidden};
@@ -197,6 +197,7 @@ fn ratio(kind: &str, name: &str, enforced: &Quantity, requests: &Amounts, limits
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn what_is_missing_is_filled_in_and_noted() {
