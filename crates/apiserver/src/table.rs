@@ -51,7 +51,11 @@ pub fn table(
                     "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
                 }),
             };
-            json!({"cells": cells, "object": shown})
+            let mut row = json!({"cells": cells, "object": shown});
+            if let Some(conditions) = kinds::columns::conditions(&resource.group, &resource.kind, object) {
+                row["conditions"] = conditions;
+            }
+            row
         })
         .collect();
     let definitions: Value = if columns {
