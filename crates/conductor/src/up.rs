@@ -3,12 +3,15 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 use conductor_apiserver::{Options as ServerOptions, Server, User, pki};
 use conductor_managers::{Managers, Options};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::review::{Known, Review};
 
 /// Serve the Kubernetes API on this machine: TLS, authentication and a durable store from the first start.
 ///
@@ -42,9 +45,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let known = Arc::new(Known::default());
     let server = Server::start(ServerOptions {
         data_dir: Some(args.data_dir.clone()),
         token_file: args.token_auth_file,
+        admission: vec![Box::new(Review(known.clone()))],
         ..ServerOptions::default()
     })
     .await
@@ -56,7 +61,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
     pki::write_secret(&path, kubeconfig.as_bytes())?;
 
-    let managing = tokio::spawn(manage(server.clone()));
+    let managing = tokio::spawn(manage(server.clone(), known));
 
     let mut out = std::io::stdout();
     writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0)?;
@@ -77,12 +82,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Installs what the managers need, then runs them, as the service account they have on a cluster.
-async fn manage(server: Server) {
+async fn manage(server: Server, known: Arc<Known>) {
     let admin = User::new("conductor:up", ["system:masters"]);
     let api = conductor_managers::Api::new(server.client(admin));
     if let Err(error) = conductor_managers::install::install(&api).await {
         return tracing::error!(%error, "the types could not be installed: no managers run");
     }
+    known.follow(&api);
     let account = User::service_account("conductor-system", conductor_managers::install::ACCOUNT);
     match Managers::start(server.client(account), Options::default()).await {
         Ok(managers) => managers.run().await,

@@ -20,7 +20,10 @@ fn text(value: &Value) -> &str {
 
 /// One word for why a claim waits, coarse enough not to change with every number.
 pub(crate) fn leading(reason: &Reason, summary: &Summary) -> String {
-    format!("{:?} {:?}", std::mem::discriminant(reason), summary.leading().first().map(|(count, _)| *count))
+    match reason {
+        Reason::NoMatch => format!("{:?}", summary.leading().first().map(|(count, _)| *count)),
+        other => format!("{other:?}"),
+    }
 }
 
 /// What is at hand for making a volume.

@@ -15,6 +15,7 @@ use crate::names::derived;
 use crate::rules::{Rules, Value as Attr};
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
+use crate::views::Taken;
 
 /// What is to be known about a claim to say what comes next. All objects are as the API server has them.
 pub struct ClaimScene<'s> {
@@ -471,10 +472,14 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
     pending(scene, word, &message, &more, plan);
 }
 
-fn refused(rules: &Rules, refusal: &Refusal) -> String {
+/// A refusal for people, where the candidate is named already.
+pub(crate) fn refused(rules: &Rules, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Class => "another class".into(),
-        Refusal::Taken(taken) => format!("{taken:?}").to_lowercase(),
+        Refusal::Taken(Taken::Bound) => "it is bound to another claim".into(),
+        Refusal::Taken(Taken::Reserved) => "it is reserved for another claim".into(),
+        Refusal::Taken(Taken::Deleting) => "it is being deleted".into(),
+        Refusal::Taken(Taken::Phase(phase)) => format!("it is {}", phase.name()),
         Refusal::Attribute(i) => rules.attributes.get(*i).map_or_else(String::new, |a| format!("another {}", a.name)),
         Refusal::Capability(name) => format!("cannot do {name}"),
         Refusal::Mode(name) => format!("does not allow {name}"),

@@ -26,7 +26,7 @@ pub use write::{Event, Plan, Target, Verb, Version, Write};
 
 /// What the lives of volumes share.
 pub(crate) mod parts {
-    pub(crate) use super::claim::{deleting, phase, uid};
+    pub(crate) use super::claim::{deleting, phase, refused, uid};
     pub(crate) use super::implementation::{is_ready, reference_to};
     pub(crate) use super::status::status_patch;
     pub(crate) use super::write::finalizer;

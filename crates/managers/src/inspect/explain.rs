@@ -52,7 +52,9 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
     let judge = ClaimJudge { evaluator: &evaluator, rules: &rules, claim: &claim };
-    let ledger = snapshot.index.explain(&ask, &judge);
+    let mut ledger = snapshot.index.explain(&ask, &judge);
+    // the same decision, with what refused the others in numbers
+    ledger.decision = snapshot.index.decide(&ask, &judge);
     Ok(shown(&claim, &kind_name, &ledger, &snapshot))
 }
 
