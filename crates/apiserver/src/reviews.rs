@@ -57,6 +57,7 @@ pub fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
             if namespace.is_empty() {
                 return Err(Status::bad_request("no namespace on request"));
             }
+            review["spec"] = json!({});
             review["status"] = cx.server.authorizer.rules(&cx.user, &namespace);
         }
         ("", "bindings") => return Err(Status::method_not_allowed()),

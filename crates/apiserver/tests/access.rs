@@ -368,3 +368,79 @@ async fn reviews_say_why() {
     assert_eq!(code, 403);
     assert!(answer["message"].as_str().unwrap().contains("cannot create resource \"configmaps\""), "{answer}");
 }
+
+#[tokio::test]
+async fn a_token_dies_with_its_account() {
+    let world = World::new().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    world.make(accounts, json!({"metadata": {"name": "robot"}})).await;
+    let subject = json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]);
+    world
+        .make(&format!("{RBAC}/namespaces/default/rolebindings"), binding("robot", "ClusterRole", "view", subject))
+        .await;
+    let token = |spec: Value| {
+        let world = &world;
+        async move {
+            let made = world.make(&format!("{accounts}/robot/token"), json!({"spec": spec})).await;
+            made["status"]["token"].as_str().unwrap().to_owned()
+        }
+    };
+    let (own, other) = (token(json!({})).await, token(json!({"audiences": ["vault"]})).await);
+    let path = "/api/v1/namespaces/default/configmaps";
+    for _ in 0..2 {
+        assert_eq!(world.with_token(&own, "GET", path).await, 200);
+        assert_eq!(world.with_token(&own, "GET", "/api/v1/namespaces/kube-system/configmaps").await, 403);
+        assert_eq!(world.with_token(&other, "GET", path).await, 401);
+        assert_eq!(world.with_token(&format!("{own}x"), "GET", path).await, 401);
+    }
+    assert_eq!(world.admin("DELETE", &format!("{accounts}/robot"), &Value::Null).await.0, 200);
+    assert_eq!(world.with_token(&own, "GET", path).await, 401);
+    // One of the same name is another account.
+    world.make(accounts, json!({"metadata": {"name": "robot"}})).await;
+    assert_eq!(world.with_token(&own, "GET", path).await, 401);
+}
+
+#[tokio::test]
+async fn a_restart_restores_what_every_server_has_and_keeps_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || async { World::open(dir.path()).await };
+    let world = start().await;
+    for path in ["clusterroles/view", "clusterrolebindings/system:discovery"] {
+        assert_eq!(world.admin("DELETE", &format!("{RBAC}/{path}"), &Value::Null).await.0, 200);
+    }
+    let extra = json!({"rules": [{"apiGroups": ["x"], "resources": ["y"], "verbs": ["get"]}]});
+    assert_eq!(world.admin("PATCH", &format!("{RBAC}/clusterroles/system:basic-user"), &extra).await.0, 200);
+    let own =
+        json!({"metadata": {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}}, "rules": []});
+    assert_eq!(world.admin("PATCH", &format!("{RBAC}/clusterroles/system:node"), &own).await.0, 200);
+    let (_, before) = world.admin("GET", &format!("{RBAC}/clusterroles/edit"), &Value::Null).await;
+    world
+        .make(
+            "/api/v1/namespaces/default/services",
+            json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 1}]}}),
+        )
+        .await;
+    world.close();
+    drop(world);
+
+    let world = start().await;
+    let jane = user("jane", &[]);
+    assert_eq!(world.send(&jane, "GET", "/apis", &Value::Null).await.0, 200);
+    let (_, view) = world.admin("GET", &format!("{RBAC}/clusterroles/view"), &Value::Null).await;
+    assert!(view["rules"].as_array().is_some_and(|rules| rules.len() > 5), "{view}");
+    let (_, basic) = world.admin("GET", &format!("{RBAC}/clusterroles/system:basic-user"), &Value::Null).await;
+    assert_eq!(basic["rules"].as_array().unwrap().len(), 3);
+    let (_, node) = world.admin("GET", &format!("{RBAC}/clusterroles/system:node"), &Value::Null).await;
+    assert!(node["rules"].as_array().is_none_or(Vec::is_empty), "{node}");
+    // What was right is not written again: edit lost and regained the rules of view, nothing else.
+    let (_, after) = world.admin("GET", &format!("{RBAC}/clusterroles/edit"), &Value::Null).await;
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    let (code, _) = world
+        .admin(
+            "POST",
+            "/api/v1/namespaces/default/services",
+            &json!({"metadata": {"name": "t"}, "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 1}]}}),
+        )
+        .await;
+    assert_eq!(code, 422);
+}

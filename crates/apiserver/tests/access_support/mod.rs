@@ -24,6 +24,18 @@ impl World {
         World(Server::start(Options::default()).await.unwrap())
     }
 
+    /// One that keeps its state.
+    pub async fn open(dir: &std::path::Path) -> World {
+        let options = Options { data_dir: Some(dir.to_owned()), ..Options::default() };
+        World(Server::start(options).await.unwrap())
+    }
+
+    /// Ends it and lets go of its state.
+    pub fn close(&self) {
+        self.0.stop();
+        self.0.store().close();
+    }
+
     /// Sends a request; patches are merge patches.
     pub async fn send(&self, user: &Arc<User>, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -44,6 +56,13 @@ impl World {
         }
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// Sends a request with a bearer token; gives its status.
+    pub async fn with_token(&self, token: &str, method: &str, path: &str) -> u16 {
+        let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"));
+        let request = request.body(Full::new(bytes::Bytes::new())).unwrap();
+        self.0.handle(request).await.status().as_u16()
     }
 
     /// Sends a request as an administrator.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::index::RoleRef;
 use super::rule::{Atom, Rule};
-use super::{GROUP, Rbac, joined, not_found};
+use super::{GROUP, Rbac, joined};
 use crate::auth::authz::{Authorizer, Decision};
 use crate::request::RequestInfo;
 use crate::user::{MASTERS, User};
@@ -89,7 +89,8 @@ impl Rbac {
         let rules = self.current().rules(&role, grant.namespace).cloned();
         match rules {
             Some(rules) => self.holds(grant, &rules).map_err(refuse),
-            None => Err(Status::new(404, "NotFound", not_found(&role)).about(GROUP, plural, &role.name)),
+            // Kubernetes names the binding's kind and the role's name.
+            None => Err(Status::not_found(GROUP, grant.plural, &role.name)),
         }
     }
 

@@ -111,8 +111,8 @@ impl Authorizer for Rbac {
             let into = if rule.resources.is_empty() { &mut paths } else { &mut resources };
             into.push(rule.to_json());
         }
-        let mut status =
-            json!({"incomplete": !missing.is_empty(), "resourceRules": resources, "nonResourceRules": paths});
+        // Kubernetes calls the list complete even where a role is missing: it would give nothing.
+        let mut status = json!({"incomplete": false, "resourceRules": resources, "nonResourceRules": paths});
         if !missing.is_empty() {
             status["evaluationError"] = joined(&missing).into();
         }
