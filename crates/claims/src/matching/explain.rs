@@ -123,7 +123,13 @@ impl Index {
             let (refusal, text) = self.judge_profile(ask, judge, class.as_deref(), profile);
             candidates.push(Candidate { name: profile.name.clone(), class: true, refusal, text });
         }
-        let decision = self.conclude(ask, judge, class, best);
+        let mut decision = self.conclude(ask, judge, class, best);
+        // The counts are the same by either way (a property test); the index has them already.
+        if let (Decision::Wait { summary, .. }, Decision::Wait { summary: counted, .. }) =
+            (&mut decision, self.decide(ask, judge))
+        {
+            *summary = counted;
+        }
         let remedy = match &decision {
             Decision::Wait { reason: Reason::FirstConsumer(_) | Reason::BeingMade(_), .. } => None,
             Decision::Wait { .. } => self.remedy(ask, judge, &offers),
