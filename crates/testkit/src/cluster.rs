@@ -159,6 +159,8 @@ async fn client_of(kubeconfig: &Path) -> Client {
         .unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
     // Only loopback and what the kubeconfig names is talked to.
     config.proxy_url = None;
+    // Tests are about each answer, also those that say "try again".
+    config.default_retry = false;
     Client::try_from(config).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()))
 }
 

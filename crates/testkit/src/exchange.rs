@@ -55,7 +55,7 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The body as it came.
     pub bytes: Bytes,
-    /// The body as JSON: null if it is none, a list if it is several documents, as in watches.
+    /// The body as JSON (also if it is YAML): null if it is none, a list if it is several documents, as in watches.
     pub body: Value,
 }
 
@@ -67,6 +67,9 @@ impl Answer {
             Ok(mut one) if one.len() == 1 => one.remove(0),
             Ok(none) if none.is_empty() => Value::Null,
             Ok(several) => Value::Array(several),
+            Err(_) if yaml(&headers) => {
+                std::str::from_utf8(&bytes).ok().and_then(|text| serde_saphyr::from_str(text).ok()).unwrap_or_default()
+            }
             Err(_) => Value::Null,
         };
         Answer { code, headers, bytes, body }
@@ -88,4 +91,8 @@ impl Answer {
         assert!((200..300).contains(&self.code), "{}: {}", self.code, self.text());
         self.body
     }
+}
+
+fn yaml(headers: &HeaderMap) -> bool {
+    headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/yaml"))
 }

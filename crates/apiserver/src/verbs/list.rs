@@ -34,7 +34,7 @@ struct Token {
 
 /// 504 for a revision that has not happened yet.
 pub fn too_large(wanted: u64, current: u64) -> Status {
-    Status::timeout(format!("Too large resource version: {wanted}, current: {current}"), 1).cause(
+    Status::timeout(format!("Timeout: Too large resource version: {wanted}, current: {current}"), 1).cause(
         "ResourceVersionTooLarge",
         "",
         "Too large resource version",

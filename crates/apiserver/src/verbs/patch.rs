@@ -89,7 +89,13 @@ impl Context {
             Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, patched.to_string(), why)])
         };
         let decoded = self.resource.decode(patched.clone()).map_err(|status| match status.code {
-            400 => refused(status.message),
+            400 => {
+                let what = format!(
+                    "{0} in version {1:?} cannot be handled as a {0}: ",
+                    self.resource.kind, self.resource.version
+                );
+                refused(status.message.strip_prefix(&what).unwrap_or(&status.message).to_owned())
+            }
             _ => status,
         })?;
         let mut object = decoded.object;

@@ -33,12 +33,14 @@ pub fn name_rule(group: &str, kind: &str) -> NameRule {
     match (group, kind) {
         ("", "Namespace" | "Service") | ("apps", "StatefulSet") => names::name_is_label,
         ("rbac.authorization.k8s.io", _) => names::name_is_path_segment,
-        ("", "Event") => any_name,
+        ("", "Event") | ("policy", "PodDisruptionBudget") | ("certificates.k8s.io", "CertificateSigningRequest") => {
+            any_name
+        }
         _ => names::name_is_subdomain,
     }
 }
 
-/// Old clients name core Events after times and objects; nothing was ever refused.
+/// Old clients name core Events after times and objects; nothing was ever refused, as with some other kinds.
 fn any_name(_: &str, _: bool) -> Vec<String> {
     Vec::new()
 }

@@ -23,6 +23,9 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 });
 static VERSION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"((?i:resource ?version)[^0-9]{1,24}|current: )\d+( \(\d+\))?").expect("a pattern"));
+static OBJECT: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"Invalid value: "\{(?:[^"\\]|\\.)*""#).expect("a pattern"));
+static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| Regex::new("kube-api-access-[a-z0-9]{5}").expect("a pattern"));
 static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
 
 /// Replaces what depends on the server and the moment:
@@ -32,11 +35,29 @@ static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+
 /// - the random end of generated names
 /// - the revisions (not the fields) of managers, and what a real cluster's controllers own
 /// - ages in tables
+/// - the order of a refusal's causes, and whole objects quoted in them
 pub fn normalise(value: &Value) -> Value {
     let mut value = value.clone();
     walk(&mut value, "");
     ages(&mut value);
+    causes(&mut value);
     value
+}
+
+/// Kubernetes names the causes of a refusal in an order that often changes from one request to the next.
+fn causes(status: &mut Value) {
+    let Some(causes) = status.pointer_mut("/details/causes").and_then(Value::as_array_mut) else { return };
+    if causes.len() < 2 {
+        return;
+    }
+    causes.sort_by_cached_key(|cause| format!("{}: {}", cause["field"], cause["message"]));
+    causes.dedup();
+    if let Some(Value::String(message)) = status.get_mut("message")
+        && let Some(list) = message.find(" is invalid: [")
+    {
+        message.truncate(list);
+        message.push_str(" is invalid: [<causes>]");
+    }
 }
 
 fn walk(value: &mut Value, key: &str) {
@@ -81,8 +102,10 @@ fn walk(value: &mut Value, key: &str) {
 
 /// The same within a text.
 pub fn words(text: &str) -> String {
-    let text = UID.replace_all(text, "<uid>");
+    let text = OBJECT.replace_all(text, "Invalid value: \"<object>\"");
+    let text = UID.replace_all(&text, "<uid>");
     let text = TIME.replace_all(&text, "<time>");
+    let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<5>");
     let text = CLUSTER_IP.replace_all(&text, "<ip>");
     VERSION.replace_all(&text, |found: &Captures<'_>| format!("{}<version>", &found[1])).into_owned()
 }
