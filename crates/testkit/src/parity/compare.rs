@@ -56,6 +56,10 @@ pub fn differences(real: &Answer, ours: &Answer) -> Vec<Difference> {
         if real != ours {
             push(&mut found, "text", short(&real), short(&ours));
         }
+    } else if real.body.get("kind") != ours.body.get("kind") {
+        // An object here, a Status there: nothing else can be the same.
+        let kind = |answer: &Answer| answer.body.get("kind").map_or("none".into(), Value::to_string);
+        push(&mut found, "body.kind", kind(real), kind(ours));
     } else {
         walk(&mut found, "body", &normalise(&real.body), &normalise(&ours.body));
     }

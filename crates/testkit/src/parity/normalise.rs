@@ -26,6 +26,8 @@ static VERSION: LazyLock<Regex> =
 static OBJECT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"Invalid value: "\{(?:[^"\\]|\\.)*""#).expect("a pattern"));
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| Regex::new("kube-api-access-[a-z0-9]{5}").expect("a pattern"));
+static SUPPORTED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"supported values: ("[^"]*"(?:, "[^"]*")*)"#).expect("a pattern"));
 static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
 
 /// Replaces what depends on the server and the moment:
@@ -35,7 +37,7 @@ static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+
 /// - the random end of generated names
 /// - the revisions (not the fields) of managers, and what a real cluster's controllers own
 /// - ages in tables
-/// - the order of a refusal's causes, and whole objects quoted in them
+/// - the order of a refusal's causes, and of the values one says are supported, and whole objects quoted in them
 pub fn normalise(value: &Value) -> Value {
     let mut value = value.clone();
     walk(&mut value, "");
@@ -107,32 +109,36 @@ pub fn words(text: &str) -> String {
     let text = TIME.replace_all(&text, "<time>");
     let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<5>");
     let text = CLUSTER_IP.replace_all(&text, "<ip>");
+    let text = SUPPORTED.replace_all(&text, |found: &Captures<'_>| {
+        let mut values: Vec<&str> = found[1].split(", ").collect();
+        values.sort_unstable();
+        format!("supported values: {}", values.join(", "))
+    });
     VERSION.replace_all(&text, |found: &Captures<'_>| format!("{}<version>", &found[1])).into_owned()
 }
 
-/// A table's ages.
+/// A table's ages. In a watch only the first table has its columns.
 fn ages(value: &mut Value) {
-    if let Value::Array(documents) = value {
-        documents.iter_mut().filter_map(|document| document.get_mut("object")).for_each(ages);
-        return;
-    }
-    if value["kind"] != "Table" {
-        return;
-    }
-    let named = |column: &Value| {
+    let is_age = |column: &Value| {
         matches!(column["name"].as_str(), Some("Age" | "Last Seen" | "First Seen" | "Duration" | "Last Schedule"))
     };
-    let columns: Vec<usize> = match value["columnDefinitions"].as_array() {
-        Some(columns) => (0..columns.len()).filter(|index| named(&columns[*index])).collect(),
-        None => Vec::new(),
+    let mut columns: Vec<usize> = Vec::new();
+    let tables: Vec<&mut Value> = match value {
+        Value::Array(documents) => documents.iter_mut().filter_map(|document| document.get_mut("object")).collect(),
+        value => vec![value],
     };
-    let Some(rows) = value.get_mut("rows").and_then(Value::as_array_mut) else { return };
-    for cells in rows.iter_mut().filter_map(|row| row.get_mut("cells")?.as_array_mut()) {
-        for column in &columns {
-            if let Some(Value::String(age)) = cells.get_mut(*column)
-                && age.ends_with(['s', 'm'])
-            {
-                *age = "<age>".into();
+    for table in tables.into_iter().filter(|table| table["kind"] == "Table") {
+        if let Some(defined) = table["columnDefinitions"].as_array() {
+            columns = (0..defined.len()).filter(|index| is_age(&defined[*index])).collect();
+        }
+        let rows = table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten();
+        for cells in rows.filter_map(|row| row.get_mut("cells")?.as_array_mut()) {
+            for column in &columns {
+                if let Some(Value::String(age)) = cells.get_mut(*column)
+                    && age.ends_with(['s', 'm'])
+                {
+                    *age = "<age>".into();
+                }
             }
         }
     }
