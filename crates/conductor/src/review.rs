@@ -120,11 +120,8 @@ impl Review {
         let ours = group == "conductor.io";
         let types: Vec<ResourceType> =
             self.0.types.read().values().filter(|t| ours || t.group == group).cloned().collect();
-        let managers: Vec<Value> = if kind == "Manager" {
-            self.0.managers.read().values().cloned().collect()
-        } else {
-            Vec::new()
-        };
+        let managers: Vec<Value> =
+            if kind == "Manager" { self.0.managers.read().values().cloned().collect() } else { Vec::new() };
         let snapshot = Snapshot { types: &types, managers: &managers, claims, resources };
         let request = Request { operation, object: &attributes.object, old: attributes.old };
         match review(&request, &snapshot) {
@@ -133,7 +130,8 @@ impl Review {
                 Ok(())
             }
             Verdict::Refuse(errors) => {
-                let message = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                let message = errors.iter().map(|e| e.to_string().trim_start_matches(": ").to_owned());
+                let message = message.collect::<Vec<_>>().join("; ");
                 let what = if group.is_empty() { kind } else { format!("{kind}.{group}") };
                 let message = format!("{what} {:?} is refused: {message}", attributes.name);
                 Err(Status::new(422, "Invalid", &message))

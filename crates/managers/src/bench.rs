@@ -71,6 +71,7 @@ const CLIENTS: usize = 32;
 struct Seen {
     bound: Mutex<HashMap<String, Instant>>,
     changed: Notify,
+    synced: std::sync::atomic::AtomicBool,
     prefix: String,
 }
 
@@ -88,7 +89,9 @@ impl Sink for Seen {
 
     fn delete(&self, _: Value) {}
 
-    fn synced(&self, _: &Names) {}
+    fn synced(&self, _: &Names) {
+        self.synced.store(true, std::sync::atomic::Ordering::Release);
+    }
 }
 
 fn resource(what: What, name: &str) -> Value {
@@ -162,6 +165,10 @@ pub async fn bind(what: What, claims: usize, client: impl Fn() -> kube::Client) 
     let collection = api.served(&version_of, &kind).await?.path(&version_of, "", "", false);
     create_all(&clients, |_| collection.clone(), (0..claims).map(|i| resource(what, &name(i))).collect()).await?;
     wait_free(&api, &version_of, &kind, &run, claims).await?;
+    // what was there before is no part of what is measured
+    while !seen.synced.load(std::sync::atomic::Ordering::Acquire) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let before = version(&api).await?;
     let served = api.served(&version_of, &claim_kind).await?;
     let objects: Vec<Value> =
@@ -173,7 +180,7 @@ pub async fn bind(what: What, claims: usize, client: impl Fn() -> kube::Client) 
         if seen.bound.lock().len() >= claims {
             break;
         }
-        let _ = tokio::time::timeout(Duration::from_secs(120), waiting)
+        tokio::time::timeout(Duration::from_secs(120), waiting)
             .await
             .map_err(|_| Failure::unsent("nothing was bound for two minutes: are managers running?"))?;
     }

@@ -47,3 +47,46 @@ async fn a_life_in_transactions() {
 async fn a_life_in_ordered_writes() {
     check_a_life(true).await;
 }
+
+const RDS: &str = "database.aws.conductor.io/v1alpha1";
+
+/// From class to volume to nothing: made once, reserved for its claim, removed with it.
+async fn check_made(ordered: bool) {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options { ordered, ..Options::default() }).await;
+    cluster
+        .create(&json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nfs"},
+            "provisioner": "volume.conductor.io", "reclaimPolicy": "Delete", "parameters": {"template": "nfs"},
+        }))
+        .await;
+    cluster
+        .create(&json!({
+            "apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "metadata": {"name": "nfs"},
+            "spec": {
+                "template": {"apiVersion": RDS, "kind": "RDSInstance", "spec": {"storage": "${claim.spec.resources.requests.storage}"}},
+                "volume": {"nfs": {"server": "${implementation.status.host}", "path": "/${claim.metadata.name}"}},
+            },
+        }))
+        .await;
+    let claim = cluster.create(&volume_claim("apps", "data", "5Gi", "nfs")).await;
+    let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().expect("a uid"));
+    let behind = common::target(RDS, "RDSInstance", "conductor-system", &name);
+    let made = cluster.until(&behind, "made", |o| o.is_some()).await.expect("an implementation");
+    assert_eq!(made["spec"]["storage"], "5Gi");
+    let ready = json!({"host": "nfs.example.com", "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]});
+    cluster.patch(&behind.clone().status(), json!({"status": ready})).await;
+    cluster.until(&pvc("apps", "data"), "bound", phase_is("Bound")).await;
+    let volume = cluster.until(&pv(&name), "bound", phase_is("Bound")).await.expect("a volume");
+    assert_eq!(volume["spec"]["nfs"], json!({"server": "nfs.example.com", "path": "/data"}));
+    cluster.delete(&pvc("apps", "data")).await;
+    cluster.until(&pv(&name), "removed with its claim", |o| o.is_none()).await;
+    cluster.until(&behind, "removed with its volume", |o| o.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_class_of_ours_makes_a_volume() {
+    check_made(false).await;
+    check_made(true).await;
+}

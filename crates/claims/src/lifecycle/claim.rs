@@ -473,7 +473,7 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
 }
 
 /// A refusal for people, where the candidate is named already.
-pub(crate) fn refused(rules: &Rules, refusal: &Refusal) -> String {
+pub fn refused(rules: &Rules, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Class => "another class".into(),
         Refusal::Taken(Taken::Bound) => "it is bound to another claim".into(),

@@ -114,9 +114,10 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                     ("WaitForFirstConsumer", "waiting for a Pod that uses it to be scheduled".to_owned())
                 }
                 Reason::NamedMissing(name) => ("VolumeMissing", format!("PersistentVolume {name} does not exist")),
-                Reason::NamedRefused(name, refusal) => {
-                    ("VolumeMismatch", format!("PersistentVolume {name} cannot be used: {}", refused(&rules(), refusal)))
-                }
+                Reason::NamedRefused(name, refusal) => (
+                    "VolumeMismatch",
+                    format!("PersistentVolume {name} cannot be used: {}", refused(&rules(), refusal)),
+                ),
                 Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
                 _ => ("NoMatch", counted),
             };

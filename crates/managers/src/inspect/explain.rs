@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use conductor_claims::lifecycle::refused;
 use conductor_claims::matching::{Decision, Ledger, Reason, Why};
 use serde_json::{Value, json};
 
@@ -87,13 +88,19 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
             format!("nothing fits; class {class} makes a {resource} with {}", amounts.join(", "))
         }
         Decision::Wait { reason, summary } => {
-            let counted = summary.text(&snapshot.kind.rules());
+            let rules = snapshot.kind.rules();
+            let counted = summary.text(&rules);
             match reason {
                 Reason::NoMatch => format!("waits: {counted}"),
                 Reason::NamedMissing(name) => format!("waits: {resource} {name}, which it names, does not exist"),
-                Reason::NamedRefused(name, _) => format!("waits: {resource} {name}, which it names, cannot be used"),
-                Reason::ReservedRefused(name, _) => {
-                    format!("waits: {resource} {name}, which is reserved for it, cannot be used")
+                Reason::NamedRefused(name, why) => {
+                    format!("waits: {resource} {name}, which it names, cannot be used: {}", refused(&rules, why))
+                }
+                Reason::ReservedRefused(name, why) => {
+                    format!(
+                        "waits: {resource} {name}, which is reserved for it, cannot be used: {}",
+                        refused(&rules, why)
+                    )
                 }
                 Reason::BeingMade(name) => format!("waits: {resource} {name} is being made"),
                 Reason::FirstConsumer(class) => {
@@ -101,7 +108,10 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
                 }
                 Reason::ClassMissing(class) => format!("waits: there is no class {class}; {counted}"),
                 Reason::ClassUnserved(class) => format!("waits: no manager serves class {class}; {counted}"),
-                Reason::ClassRefused(class, _) => format!("waits: class {class} cannot make it; {counted}"),
+                Reason::ClassRefused(class, why) => {
+                    let why: Vec<String> = why.iter().map(|w| refused(&rules, w)).collect();
+                    format!("waits: class {class} cannot make it: {}; {counted}", why.join(", "))
+                }
             }
         }
     }
@@ -123,7 +133,7 @@ fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Exp
     let _ = writeln!(out, "\n  {said}\n");
     let width = ledger.candidates.iter().take(ROWS).map(|c| c.name.len()).max().unwrap_or(0).max(9);
     if !ledger.candidates.is_empty() {
-        let _ = writeln!(out, "  {:width$}  {}", "CANDIDATE", "VERDICT");
+        let _ = writeln!(out, "  {:width$}  VERDICT", "CANDIDATE");
     }
     for candidate in ledger.candidates.iter().take(ROWS) {
         let what = if candidate.class { " (class)" } else { "" };
