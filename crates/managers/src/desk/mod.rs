@@ -9,7 +9,7 @@ mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use conductor_claims::lifecycle::Plan;
@@ -99,6 +99,8 @@ pub struct Desk {
     /// How many of the three watches have shown everything once.
     synced: AtomicUsize,
     ready: Notify,
+    /// Counts what resources and classes showed, so that nobody counts them anew without need.
+    pub(crate) changes: AtomicU64,
 }
 
 impl Desk {
@@ -126,6 +128,7 @@ impl Desk {
             queue: Queue::default(),
             synced: AtomicUsize::new(0),
             ready: Notify::new(),
+            changes: AtomicU64::new(0),
         })
     }
 

@@ -1,6 +1,7 @@
 //! What the watches of a type show, taken in: projected, indexed, and queued where there is something to do.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use conductor_claims::views::{Offer, Phase};
 use conductor_claims::volumes;
@@ -37,6 +38,9 @@ fn key_of(object: &Value) -> Key {
 
 impl Sink for DeskSink {
     fn apply(&self, object: Value) {
+        if self.role != Role::Claim {
+            self.desk.changes.fetch_add(1, Ordering::Relaxed);
+        }
         match self.role {
             Role::Resource => self.desk.resource_shown(object),
             Role::Claim => self.desk.claim_shown(object),
@@ -45,6 +49,9 @@ impl Sink for DeskSink {
     }
 
     fn delete(&self, object: Value) {
+        if self.role != Role::Claim {
+            self.desk.changes.fetch_add(1, Ordering::Relaxed);
+        }
         match self.role {
             Role::Resource => self.desk.resource_gone(text(&object["metadata"]["name"])),
             Role::Claim => self.desk.claim_gone(&key_of(&object), Some(text(&object["metadata"]["uid"]))),

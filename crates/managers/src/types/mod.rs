@@ -42,7 +42,7 @@ pub(crate) struct Types {
 }
 
 /// How often what Managers show of their classes is brought up to date.
-const REFRESH: Duration = Duration::from_secs(10);
+const REFRESH: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
 
 impl Types {
@@ -72,8 +72,11 @@ impl Types {
     }
 
     async fn work(&self) {
+        let mut counted = 0;
         loop {
-            let refresh = tokio::time::timeout(REFRESH, self.changed.notified()).await.is_err();
+            let idle = tokio::time::timeout(REFRESH, self.changed.notified()).await.is_err();
+            let changes: u64 = self.desks.all().iter().map(|desk| desk.changes.load(Ordering::Relaxed)).sum();
+            let refresh = idle && changes != counted;
             self.busy.store(true, Ordering::Release);
             let (dirty, mut managers) = {
                 let mut known = self.known.lock();
@@ -94,9 +97,12 @@ impl Types {
                     self.known.lock().dirty.insert(name);
                 }
             }
-            if managers && let Err(trouble) = self.serve().await {
-                tracing::warn!(%trouble, "the managers will be tried again");
-                self.known.lock().managers_dirty = true;
+            if managers {
+                counted = changes;
+                if let Err(trouble) = self.serve().await {
+                    tracing::warn!(%trouble, "the managers will be tried again");
+                    self.known.lock().managers_dirty = true;
+                }
             }
             self.busy.store(false, Ordering::Release);
             let again = {
