@@ -17,6 +17,11 @@ mod report;
 mod subject;
 #[cfg(feature = "bench")]
 mod watchers;
+// The tests' own client, without the rest of the testkit, which would build all of Conductor into xtask.
+#[cfg(feature = "bench")]
+#[path = "../../crates/testkit/src/wire.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
+mod wire;
 #[cfg(feature = "bench")]
 mod workloads;
 

@@ -330,6 +330,17 @@ impl Connection {
 
     /// All of the body that is left.
     pub async fn rest(&mut self) -> io::Result<Bytes> {
+        if let Rest::Length(length) = self.body {
+            // All of it in one place, so that a long list is copied once.
+            self.buffer.reserve(length.min(64 << 20).saturating_sub(self.buffer.len()));
+            while self.buffer.len() < length {
+                if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            self.body = Rest::None;
+            return Ok(self.buffer.split_to(length).freeze());
+        }
         let Some(first) = self.piece().await? else { return Ok(Bytes::new()) };
         let mut all: Option<BytesMut> = None;
         while let Some(piece) = self.piece().await? {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::wire::Endpoint;
 use anyhow::{Context, bail};
-use conductor_testkit::wire::Endpoint;
 
 /// One request to send.
 pub struct Request {

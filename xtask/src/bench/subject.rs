@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::wire::Endpoint;
 use anyhow::{Context, bail, ensure};
-use conductor_testkit::wire::Endpoint;
 
 use crate::{kubernetes, repository};
 

@@ -2,7 +2,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use conductor_testkit::wire::{Endpoint, Watch};
+use super::wire::{Endpoint, Watch};
 use serde_json::Value;
 
 use super::load::drive;

@@ -1,8 +1,8 @@
 //! All that is measured of one server, in order.
 use std::time::{Duration, Instant};
 
+use super::wire::Endpoint;
 use anyhow::{Context, bail, ensure};
-use conductor_testkit::wire::Endpoint;
 use serde_json::Value;
 
 use super::load::{Outcome, drive, quantile};
