@@ -41,7 +41,7 @@ fn cases() -> Vec<Case> {
         ("a list", b"[]", 400),
         ("a text", b"\"x\"", 400),
         // Go reads it as an empty object and misses the name: 422.
-        ("null", b"null", 400),
+        ("null", b"null", 422),
         ("two objects", b"{}{}", 400),
         ("bytes", b"\xff\xfe\x00\x01", 400),
         ("bytes in a text", b"{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"\xc3\x28\"}}", 422),
