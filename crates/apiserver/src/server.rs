@@ -468,8 +468,17 @@ impl Inner {
         let _ = self.random.fill(&mut b);
         b[6] = (b[6] & 0x0f) | 0x40;
         b[8] = (b[8] & 0x3f) | 0x80;
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("{}-{}-{}-{}-{}", hex(&b[..4]), hex(&b[4..6]), hex(&b[6..8]), hex(&b[8..10]), hex(&b[10..]))
+        // Every answer has one: no formatting, one allocation.
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut out = String::with_capacity(36);
+        for (at, byte) in b.iter().enumerate() {
+            if matches!(at, 4 | 6 | 8 | 10) {
+                out.push('-');
+            }
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+        out
     }
 
     /// Counts a watch for as long as the guard lives.
