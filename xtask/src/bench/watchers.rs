@@ -1,8 +1,8 @@
 //! Many watchers while others write: how many events arrive per second, and how late.
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use super::wire::{Endpoint, Watch};
+use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::load::drive;

@@ -50,7 +50,7 @@ impl Accounts {
         let name = existing.clone().unwrap_or_else(|| machinery::names::generate_name(VOLUME, self.random));
         let mut mounted = false;
         for list in ["initContainers", "containers"] {
-            for container in spec[list].as_array_mut().into_iter().flatten() {
+            for container in kinds::value::list_mut(spec, list) {
                 let mounts = &mut container["volumeMounts"];
                 // Whoever mounts something else there does not want the token.
                 if !mounts.as_array().into_iter().flatten().any(|mount| mount["mountPath"] == PATH) {

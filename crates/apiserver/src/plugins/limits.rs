@@ -76,7 +76,7 @@ impl Plugin for Limits {
 fn fill(pod: &mut Value, requests: &serde_json::Map<String, Value>, limits: &serde_json::Map<String, Value>) {
     let mut notes = Vec::new();
     for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+        for container in kinds::value::list_mut(pod, &format!("spec.{list}")) {
             let mut set = Vec::new();
             for (part, defaults) in [("requests", requests), ("limits", limits)] {
                 let own = &container["resources"][part];
