@@ -63,12 +63,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let managing = tokio::spawn(manage(server.clone(), known));
 
+    // Nobody need listen: a closed standard output does not end the server.
     let mut out = std::io::stdout();
-    writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0)?;
-    writeln!(out, "  state       {}", args.data_dir.display())?;
-    writeln!(out, "  kubeconfig  {}", path.display())?;
-    writeln!(out, "\nnext:  kubectl --kubeconfig {} get namespaces", path.display())?;
-    out.flush()?;
+    let _ = writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0);
+    let _ = writeln!(out, "  state       {}", args.data_dir.display());
+    let _ = writeln!(out, "  kubeconfig  {}", path.display());
+    let _ = writeln!(out, "\nnext:  kubectl --kubeconfig {} get namespaces", path.display());
+    let _ = out.flush();
 
     tokio::select! {
         _ = terminate.recv() => {}
