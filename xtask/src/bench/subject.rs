@@ -49,10 +49,12 @@ impl Subject {
         let endpoint = (|| {
             let Process::Ours(child, _) = &mut process else { bail!("not ours") };
             let output = child.stdout.take().context("its output is not piped")?;
-            // The first line is printed when it is ready; then the kubeconfig is there too.
-            let mut line = String::new();
-            BufReader::new(output).read_line(&mut line)?;
-            ensure!(line.contains("is ready"), "it did not get ready: see {}", dir.join("log").display());
+            // It says so when it is ready, and then the kubeconfig is there too. What it says is read to its last line: a
+            // server whose output nobody takes ends.
+            let mut said = String::new();
+            let mut output = BufReader::new(output);
+            while !said.contains("next:") && output.read_line(&mut said)? > 0 {}
+            ensure!(said.contains("is ready"), "it did not get ready: see {}", dir.join("log").display());
             Ok(Endpoint::from_kubeconfig(&data.join("kubeconfig"))?)
         })();
         // Made before the first error may leave, so that the process ends with it.
