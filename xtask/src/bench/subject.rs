@@ -98,6 +98,19 @@ impl Subject {
         })
     }
 
+    /// How a server of ours ended by itself, and the end of its log; none if it runs. Its directory then stays.
+    pub fn ended(&mut self) -> Option<String> {
+        let Process::Ours(child, dir) = &mut self.process else { return None };
+        let status = child.try_wait().ok().flatten()?;
+        let log = dir.join("log");
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let end = lines[lines.len().saturating_sub(20)..].join("\n");
+        let report = format!("conductor up ended by itself ({status}); its log, {}, ends with:\n{end}", log.display());
+        self.process = Process::Foreign;
+        Some(report)
+    }
+
     /// Resident memory of all its processes in MiB, if they run here and the system tells.
     pub fn memory(&self) -> Option<f64> {
         let pids: Vec<u32> = match &self.process {

@@ -44,8 +44,11 @@ pub async fn run(subject: &Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
     }
     prepare(endpoint).await?;
     let measured = measure(subject, &amounts, &mut rows).await;
-    clean(endpoint).await?;
-    measured.map(|()| rows)
+    let cleaned = clean(endpoint).await;
+    // What went wrong first is what matters: a server that is gone cannot be cleaned either.
+    measured?;
+    cleaned.context("cleaning up")?;
+    Ok(rows)
 }
 
 async fn measure(subject: &Subject, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
