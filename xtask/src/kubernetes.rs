@@ -107,11 +107,11 @@ pub fn up(options: &Options) -> anyhow::Result<ControlPlane> {
         .into_iter()
         .filter(|p| !(options.no_controller_manager && *p == Program::KubeControllerManager))
         .collect();
-    let built = build::build(&programs)?;
+    build::build(&programs)?;
     remove(&dir)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     fs::write(dir.join(MARKER), "made by cargo xtask kubernetes up, removed by cargo xtask kubernetes down\n")?;
-    let started = start(&dir, &built, &programs, options);
+    let started = start(&dir, &programs, options);
     if started.is_err() {
         // The logs stay, so that one can see why; nothing keeps running.
         stop(&dir)?;
@@ -193,18 +193,13 @@ fn remove(dir: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
 }
 
-fn start(
-    dir: &Path,
-    built: &build::Built,
-    programs: &[Program],
-    options: &Options,
-) -> anyhow::Result<Vec<(Program, Duration)>> {
+fn start(dir: &Path, programs: &[Program], options: &Options) -> anyhow::Result<Vec<(Program, Duration)>> {
     let begin = Instant::now();
     let [etcd, peer, apiserver, controller_manager] = ports::free()?.map(|port| SocketAddr::from((LOOPBACK, port)));
     let probe = prepare_identities(dir, &format!("https://{apiserver}"))?;
     let mut ready_after = Vec::new();
     for &program in programs {
-        let mut argv = vec![built.path(program).to_str().context("the tools directory must be utf-8")?.to_owned()];
+        let mut argv = vec![program.path()?.to_str().context("the tools directory must be utf-8")?.to_owned()];
         let path = |name: &str| dir.join(name).display().to_string();
         argv.extend(match program {
             Program::Etcd => etcd_arguments(&path, etcd, peer),

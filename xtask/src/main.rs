@@ -102,10 +102,12 @@ fn run_kubernetes(command: Kubernetes) -> anyhow::Result<()> {
     match command {
         Kubernetes::Build => {
             let built = build::build(&Program::ALL)?;
-            if built.built.is_empty() {
+            if built.is_empty() {
                 eprintln!("all built already");
             }
-            println!("{}", built.dir.display());
+            for program in Program::ALL {
+                println!("{}", program.path()?.display());
+            }
         }
         Kubernetes::Up(options) => {
             let plane = kubernetes::up(&options)?;

@@ -129,7 +129,8 @@ fn cargo(arguments: &[&str], kubeconfig: Option<&Path>) -> anyhow::Result<()> {
             command.env_remove(name);
         }
     }
-    for (variable, tool) in [("CONDUCTOR_KUBECTL", "kubectl"), ("CONDUCTOR_HELM", "helm")] {
+    let variables = [("CONDUCTOR_KUBECTL", "kubectl"), ("CONDUCTOR_HELM", "helm"), ("CONDUCTOR_CLIENTS", "clients")];
+    for (variable, tool) in variables {
         if let Some(path) = tools::path(tool) {
             command.env(variable, path);
         }

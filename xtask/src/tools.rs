@@ -21,7 +21,7 @@ pub enum Tier {
 
 /// How a tool is got.
 enum Source {
-    /// Built from `tools/kubernetes`. One on PATH is never taken: its version is anyone's guess.
+    /// Built from a Go module below `tools`. One on PATH is never taken: its version is anyone's guess.
     Go(Program),
     /// A Debian package. Also looked for in these directories, which PATH may lack.
     Apt { package: &'static str, also: &'static [&'static str] },
@@ -45,6 +45,7 @@ const TOOLS: &[Tool] = &[
         source: Source::Go(Program::KubeControllerManager),
         tier: Tier::Kubernetes,
     },
+    Tool { name: "clients", source: Source::Go(Program::Clients), tier: Tier::Kubernetes },
     Tool { name: "psql", source: Source::Apt { package: "postgresql-client", also: &[] }, tier: Tier::Providers },
     Tool { name: "haproxy", source: Source::Apt { package: "haproxy", also: SBIN }, tier: Tier::Providers },
 ];
@@ -104,7 +105,10 @@ fn ensure(tool: &Tool) -> anyhow::Result<(PathBuf, bool)> {
         return Ok((path, false));
     }
     match tool.source {
-        Source::Go(program) => Ok((build::build(&[program])?.path(program), true)),
+        Source::Go(program) => {
+            build::build(&[program])?;
+            Ok((program.path()?, true))
+        }
         Source::Apt { package, .. } => {
             install(tool.name, package)?;
             let path = look(tool)?.with_context(|| format!("package {package} did not bring {}", tool.name))?;
@@ -115,7 +119,7 @@ fn ensure(tool: &Tool) -> anyhow::Result<(PathBuf, bool)> {
 
 fn look(tool: &Tool) -> anyhow::Result<Option<PathBuf>> {
     Ok(match tool.source {
-        Source::Go(program) => Some(build::directory()?.join(program.name())).filter(|path| path.is_file()),
+        Source::Go(program) => Some(program.path()?).filter(|path| path.is_file()),
         Source::Apt { also, .. } => {
             let also: Vec<PathBuf> = also.iter().map(PathBuf::from).collect();
             repository::find_program(tool.name, &also)

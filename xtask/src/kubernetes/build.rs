@@ -1,4 +1,4 @@
-//! Building the real Kubernetes from its Go modules, once per change of `tools/kubernetes`.
+//! Building programs from Go modules below `tools`, once per change of their sources.
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::missing::Missing;
 use crate::repository;
 
-/// A program that `tools/kubernetes` builds.
+/// A program that is built from Go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Program {
     /// The store under the API server.
@@ -23,12 +23,14 @@ pub enum Program {
     Kubectl,
     /// The package manager.
     Helm,
+    /// Controllers written with client-go and controller-runtime.
+    Clients,
 }
 
 impl Program {
     /// All of them, in the order they are built: what takes longest first.
-    pub const ALL: [Program; 5] =
-        [Self::KubeApiserver, Self::KubeControllerManager, Self::Kubectl, Self::Etcd, Self::Helm];
+    pub const ALL: [Program; 6] =
+        [Self::KubeApiserver, Self::KubeControllerManager, Self::Kubectl, Self::Etcd, Self::Helm, Self::Clients];
 
     /// The name of its executable.
     pub fn name(self) -> &'static str {
@@ -38,72 +40,70 @@ impl Program {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Clients => "clients",
         }
     }
 
-    /// The Go module that builds it, below `tools/kubernetes`.
-    fn module(self) -> &'static str {
+    /// The directory below `tools` whose programs are cached together.
+    fn family(self) -> &'static str {
         match self {
-            Self::Etcd => "etcd",
-            Self::Helm => "helm",
-            Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl => "",
+            Self::Clients => "clients",
+            _ => "kubernetes",
         }
     }
-}
 
-/// The programs and how long it took to build those that were missing.
-pub struct Built {
-    /// The directory of the executables.
-    pub dir: PathBuf,
-    /// Empty if all were there already.
-    pub built: Vec<(Program, Duration)>,
-}
+    /// The Go module that builds it.
+    fn module(self) -> PathBuf {
+        let family = repository::root().join("tools").join(self.family());
+        match self {
+            Self::Etcd => family.join("etcd"),
+            Self::Helm => family.join("helm"),
+            Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl | Self::Clients => family,
+        }
+    }
 
-impl Built {
-    /// The path of one of them.
-    pub fn path(&self, program: Program) -> PathBuf {
-        self.dir.join(program.name())
+    /// Where it is once it is built.
+    ///
+    /// The directory's name has a hash of the sources, so other sources never find this program.
+    pub fn path(self) -> anyhow::Result<PathBuf> {
+        let sources = repository::root().join("tools").join(self.family());
+        let hash = hash(&sources).with_context(|| format!("reading {}", sources.display()))?;
+        let platform = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
+        Ok(repository::tools()?.join(format!("{}-{platform}-{hash}", self.family())).join(self.name()))
     }
 }
 
-/// The directory for the programs that the present sources build.
-///
-/// Its name has a hash of the sources, so other sources never find these programs.
-pub fn directory() -> anyhow::Result<PathBuf> {
-    let sources = sources();
-    let hash = hash(&sources).with_context(|| format!("reading {}", sources.display()))?;
-    let platform = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
-    Ok(repository::tools()?.join(format!("kubernetes-{platform}-{hash}")))
-}
-
-/// Builds those of `programs` that are not in the cache.
-pub fn build(programs: &[Program]) -> anyhow::Result<Built> {
-    let dir = directory()?;
-    let missing = |p: &&Program| !dir.join(p.name()).is_file();
-    if !programs.iter().any(|p| missing(&p)) {
-        return Ok(Built { dir, built: Vec::new() });
-    }
-    let go = go()?;
-    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-    // Two clones that build at once would do the same work twice: the second waits here and finds it done.
-    let lock = File::create(dir.join(".lock"))?;
-    lock.lock()?;
+/// Builds those of `programs` that are not in the cache. Returns how long each of these took.
+pub fn build(programs: &[Program]) -> anyhow::Result<Vec<(Program, Duration)>> {
     let mut built = Vec::new();
-    for &program in programs.iter().filter(missing) {
+    for &program in programs {
+        let path = program.path()?;
+        if path.is_file() {
+            continue;
+        }
+        let go = go()?;
+        let dir = path.parent().context("a program lies in a directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        // Two clones that build at once would do the same work twice: the second waits here and finds it done.
+        let lock = File::create(dir.join(".lock"))?;
+        lock.lock()?;
+        if path.is_file() {
+            continue;
+        }
         let start = Instant::now();
         eprintln!("building {} (the first build takes minutes) ...", program.name());
-        build_one(&go, program, &dir)?;
+        build_one(&go, program, &path)?;
         built.push((program, start.elapsed()));
         eprintln!("built {} in {:.1} s", program.name(), start.elapsed().as_secs_f64());
     }
-    Ok(Built { dir, built })
+    Ok(built)
 }
 
-fn build_one(go: &Path, program: Program, dir: &Path) -> anyhow::Result<()> {
-    let module = sources().join(program.module());
+fn build_one(go: &Path, program: Program, path: &Path) -> anyhow::Result<()> {
+    let module = program.module();
     let name = program.name();
     // Appears under its name only when it is whole.
-    let partial = dir.join(format!(".{name}.partial"));
+    let partial = path.with_file_name(format!(".{name}.partial"));
     let status = Command::new(go)
         .current_dir(&module)
         .args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags"])
@@ -118,7 +118,7 @@ fn build_one(go: &Path, program: Program, dir: &Path) -> anyhow::Result<()> {
     if !status.success() {
         bail!("go could not build {name} in {}: {status}", module.display());
     }
-    fs::rename(&partial, dir.join(name))?;
+    fs::rename(&partial, path)?;
     Ok(())
 }
 
@@ -126,7 +126,7 @@ fn build_one(go: &Path, program: Program, dir: &Path) -> anyhow::Result<()> {
 fn ldflags(program: Program, go_mod: &str) -> anyhow::Result<String> {
     let mut flags = String::from("-s -w");
     match program {
-        Program::Etcd => {}
+        Program::Etcd | Program::Clients => {}
         Program::Helm => {
             let version = required(go_mod, "helm.sh/helm/v4")?;
             flags += &format!(" -X helm.sh/helm/v4/internal/version.version={version}");
@@ -154,10 +154,6 @@ fn required<'a>(go_mod: &'a str, module: &str) -> anyhow::Result<&'a str> {
         .find(|(name, _)| *name == module)
         .and_then(|(_, version)| version.split_whitespace().next())
         .with_context(|| format!("go.mod does not require {module}"))
-}
-
-fn sources() -> PathBuf {
-    repository::root().join("tools/kubernetes")
 }
 
 fn hash(sources: &Path) -> std::io::Result<String> {
@@ -224,7 +220,7 @@ mod tests {
     #[test]
     fn every_program_has_its_sources_and_version() {
         for program in Program::ALL {
-            let module = sources().join(program.module());
+            let module = program.module();
             assert!(module.join("cmd").join(program.name()).join("main.go").is_file(), "{program:?}");
             let go_mod = fs::read_to_string(module.join("go.mod")).expect("a go.mod");
             ldflags(program, &go_mod).expect("a version");
