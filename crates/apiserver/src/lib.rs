@@ -41,6 +41,7 @@ mod transactions;
 mod twin;
 pub mod user;
 mod verbs;
+pub mod webhook;
 mod write;
 
 pub use server::{Inner, Options, Server, Service, StartError};

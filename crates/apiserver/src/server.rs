@@ -126,6 +126,8 @@ pub struct Inner {
     /// What happened, in numbers.
     pub metrics: Metrics,
     random: SystemRandom,
+    /// Calls other people's webhooks.
+    pub webhooks: crate::webhook::WebhookClient,
     /// Who writes next where many want to.
     pub turns: crate::plugins::quota::Turns,
     reads: Semaphore,
@@ -169,8 +171,10 @@ impl Server {
             None => rbac.clone(),
         };
         let plugins = crate::plugins::defaults(&store, &authorizer, rbac);
+        let webhooks = crate::webhook::WebhookClient::new(store.clone());
         let inner = Arc::new(Inner {
             store,
+            webhooks,
             catalog: RwLock::new(Arc::new(Catalog::builtin())),
             admission: plugins.into_iter().chain(options.admission).collect(),
             authorizer,
