@@ -174,13 +174,9 @@ impl Context {
                 FieldValidation::Strict => {
                     let (kind, version) = (&self.resource.kind, &self.resource.version);
                     let list = problems.join(", ");
-                    return Err(Status::bad_request(if self.resource.is_custom() {
-                        format!("strict decoding error: {list}")
-                    } else {
-                        format!(
-                            "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
-                        )
-                    }));
+                    return Err(Status::bad_request(format!(
+                        "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
+                    )));
                 }
             }
         }

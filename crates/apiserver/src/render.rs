@@ -116,7 +116,8 @@ impl Renderer {
     pub fn list(&self, page: Page) -> Body {
         let mut meta = serde_json::Map::new();
         meta.insert("resourceVersion".into(), page.revision.to_string().into());
-        if !page.continue_token.is_empty() {
+        // Lists of custom resources say also that nothing is left.
+        if !page.continue_token.is_empty() || (self.resource.is_custom() && self.accept.form == Form::Object) {
             meta.insert("continue".into(), page.continue_token.clone().into());
         }
         if let Some(remaining) = page.remaining {

@@ -1,13 +1,14 @@
 //! The same requests to a real Kubernetes and to ours; differences are listed in `docs/parity.md` or are failures.
 //!
 //! `CONDUCTOR_PARITY_REPORT=FILE` writes all unknown differences there; `CONDUCTOR_PARITY_ONLY=PATTERN` sends only
-//! scenarios with such names.
+//! scenarios with such names; `CONDUCTOR_PARITY_SEED=N` and `CONDUCTOR_PARITY_RANDOM=N` choose which and how many random
+//! definitions there are.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use conductor_testkit::parity::{Known, Report, Scenario, breadth, compare_all};
+use conductor_testkit::parity::{Known, Report, Scenario, breadth, compare_all, random};
 use conductor_testkit::{Cluster, KUBECONFIG, skip};
 use regex::Regex;
 
@@ -45,7 +46,14 @@ async fn our_answers_are_those_of_a_real_kubernetes() {
     let known = Known::parse(&std::fs::read_to_string(DOCUMENT).unwrap()).unwrap();
     let only = std::env::var("CONDUCTOR_PARITY_ONLY").unwrap_or_default();
     let only = Regex::new(&only).unwrap();
-    let scenarios: Vec<Scenario> = [written(), breadth::lives(), breadth::refusals()]
+    let number = |name: &str, default: u64| {
+        std::env::var(name)
+            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    };
+    let seed = number("CONDUCTOR_PARITY_SEED", 1);
+    let count = number("CONDUCTOR_PARITY_RANDOM", 24) as usize;
+    let random = [random::definitions(seed, 10 * count), random::objects(seed, count)].concat();
+    let scenarios: Vec<Scenario> = [written(), breadth::lives(), breadth::refusals(), random]
         .concat()
         .into_iter()
         .filter(|scenario| only.is_match(&scenario.name))

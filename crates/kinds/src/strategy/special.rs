@@ -129,6 +129,8 @@ pub(super) fn stored_version(definition: &mut Value) {
         .map(|version| text(version, "name").to_owned());
     if let Some(stored) = stored {
         set(definition, "status", "storedVersions", json!([stored]));
+        // Until they are accepted, the names are there, and empty.
+        set(definition, "status", "acceptedNames", json!({"plural": "", "kind": ""}));
     }
 }
 

@@ -62,6 +62,7 @@ pub fn create(group: &str, kind: &str, object: &Value) -> Vec<String> {
         ("storage.k8s.io", "CSIDriver") => csi_driver(&mut warnings, object),
         ("", "ResourceQuota") => resource_quota(&mut warnings, &at),
         ("", "ServiceAccount") => mountable_secrets(&mut warnings, object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => formats(&mut warnings, object, None),
         _ => {}
     }
     template(&mut warnings, group, kind, &at);
@@ -78,6 +79,7 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Vec<String> 
         ("storage.k8s.io", "CSIDriver") if !same(&new["spec"]["tokenRequests"], &old["spec"]["tokenRequests"]) => {
             csi_driver(&mut warnings, new);
         }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => formats(&mut warnings, new, Some(old)),
         ("", "ServiceAccount") if annotation(old, MOUNTABLE).is_none() => mountable_secrets(&mut warnings, new),
         _ => {}
     }
@@ -86,6 +88,20 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Vec<String> 
     }
     always(&mut warnings, group, kind, &at);
     warnings
+}
+
+/// Formats that a definition has newly and that nobody checks.
+fn formats(warnings: &mut Vec<String>, new: &Value, old: Option<&Value>) {
+    let of = |definition: &Value| -> Vec<String> {
+        let versions = crate::value::list(definition, "spec.versions").iter();
+        let schemas = versions.map(|version| &version["schema"]["openAPIV3Schema"]);
+        schemas.flat_map(conductor_machinery::schema::unrecognized_formats).collect()
+    };
+    let before = old.map(of).unwrap_or_default();
+    let mut new: Vec<String> = of(new).into_iter().filter(|format| !before.contains(format)).collect();
+    new.sort();
+    new.dedup();
+    warnings.extend(new.into_iter().map(|format| format!("unrecognized format {format:?}")));
 }
 
 /// Warnings about a change of the status.

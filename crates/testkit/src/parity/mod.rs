@@ -1,6 +1,7 @@
 //! The same requests to two clusters, and where the answers differ.
 //!
-//! What is sent is data: [`scenario`] reads written scenarios, [`breadth`] makes some for every built-in resource.
+//! What is sent is data: [`scenario`] reads written scenarios, [`breadth`] makes some for every built-in resource,
+//! [`random`] some for custom ones.
 //! [`normalise`] takes out what must differ (uids, times, versions); [`known`] reads the differences that
 //! `docs/parity.md` lists; everything else counts against us.
 
@@ -8,6 +9,7 @@ pub mod breadth;
 mod compare;
 mod known;
 mod normalise;
+pub mod random;
 mod run;
 mod scenario;
 mod variants;

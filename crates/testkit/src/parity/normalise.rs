@@ -35,7 +35,7 @@ static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+
 /// - uids, times from 2026 on, resource versions and continue tokens, also within messages
 /// - addresses and ports that Services were given
 /// - the random end of generated names
-/// - the revisions (not the fields) of managers, and what a real cluster's controllers own
+/// - the revisions and the order (not the fields) of managers, and what a real cluster's controllers own
 /// - ages in tables
 /// - the order of a refusal's causes, and of the values one says are supported, and whole objects quoted in them
 pub fn normalise(value: &Value) -> Value {
@@ -79,6 +79,10 @@ fn walk(value: &mut Value, key: &str) {
                 items.retain(|item| {
                     let manager = item["manager"].as_str().unwrap_or_default();
                     !CONTROLLERS.contains(&manager)
+                });
+                // They are sorted by their time, and one server may do within a second what the other does over two.
+                items.sort_by_cached_key(|item| {
+                    ["manager", "operation", "subresource", "apiVersion"].map(|key| item[key].to_string())
                 });
             }
             for item in items {

@@ -50,6 +50,38 @@ pub(super) fn known<'a>(schema: Schema<'_>, rules: &'a Rules) -> Option<&'a str>
     known.then_some(format)
 }
 
+/// The formats in a schema, as JSON, that mean nothing to Kubernetes: it warns of them.
+pub fn unrecognized_formats(schema: &serde_json::Value) -> Vec<String> {
+    let mut found = Vec::new();
+    // The schema was parsed with bounded depth; what is left to look at lies here instead of on the stack.
+    let mut left = vec![schema];
+    while let Some(schema) = left.pop() {
+        let Some(fields) = schema.as_object() else { continue };
+        let text = |key: &str| fields.get(key).and_then(serde_json::Value::as_str).unwrap_or("");
+        let format = text("format");
+        let known = match text("type") {
+            "" | "string" => OF_STRINGS.contains(&&*format.replace('-', "")),
+            "integer" => matches!(format, "int32" | "int64"),
+            "number" => matches!(format, "float" | "double"),
+            _ => false,
+        };
+        if !format.is_empty() && !known && !found.iter().any(|seen| seen == format) {
+            found.push(format.to_owned());
+        }
+        for (key, below) in fields {
+            match (key.as_str(), below) {
+                ("properties" | "patternProperties" | "definitions", serde_json::Value::Object(each)) => {
+                    left.extend(each.values());
+                }
+                ("allOf" | "anyOf" | "oneOf" | "items", serde_json::Value::Array(each)) => left.extend(each),
+                ("items" | "additionalProperties" | "not", _) => left.push(below),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
 /// Whether a text has the format.
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match &*format.replace('-', "") {

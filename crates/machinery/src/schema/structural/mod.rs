@@ -13,6 +13,8 @@ mod validate;
 
 use serde_json::Value;
 
+pub use formats::unrecognized_formats;
+
 use super::{Id, Schema, Types};
 use crate::field::{self, Path};
 

@@ -364,7 +364,9 @@ fn enumeration(value: &Value, rules: &Rules, name: &str, outcome: &mut Outcome) 
     let Some(allowed) = &rules.enumeration else { return };
     let same = |allowed: &Value| match (allowed, value) {
         (_, Value::Null) => false,
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        // Kubernetes turns the value into the allowed one's type: where that is whole, 2.5 passes as 2.
+        (Value::Number(a), Value::Number(b)) if a.is_f64() => a.as_f64() == b.as_f64(),
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64().map(f64::trunc),
         (a, b) => a == b,
     };
     if !allowed.iter().any(same) {
