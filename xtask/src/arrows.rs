@@ -20,7 +20,8 @@ fn may_use(krate: &str) -> Option<&'static [&'static str]> {
         "claims" => &["machinery", "cel"],
         "apiserver" => &["machinery", "kinds", "cel", "store"],
         "managers" | "node" => PURE,
-        provider if provider.starts_with("providers/") => PURE,
+        "providers/local" => PURE,
+        provider if provider.starts_with("providers/") => &["machinery", "kinds", "cel", "claims", "providers/local"],
         "conductor" | "testkit" | "xtask" => &["*"],
         _ => return None,
     })
@@ -252,6 +253,8 @@ fn wrong_arrows_are_found() {
     check("crates/store", krate("machinery"), false, 1);
     check("crates/managers", krate("store"), false, 1);
     check("crates/providers/volumes", krate("apiserver"), false, 1);
+    check("crates/providers/volumes", krate("providers/local"), false, 0);
+    check("crates/providers/local", krate("providers/volumes"), false, 1);
     check("crates/conductor", krate("store"), false, 0);
     check("crates/conductor", krate("testkit"), false, 1);
     check("crates/managers", json!({"name": "testkit", "path": "/w/crates/testkit", "kind": "dev"}), false, 0);

@@ -6,6 +6,7 @@ mod explain;
 mod install;
 mod manager;
 mod plan;
+mod providers;
 mod review;
 mod tree;
 mod up;

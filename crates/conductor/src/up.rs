@@ -61,7 +61,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
     pki::write_secret(&path, kubeconfig.as_bytes())?;
 
-    let managing = tokio::spawn(manage(server.clone(), known));
+    let managing = tokio::spawn(manage(server.clone(), known, args.data_dir.clone()));
 
     // Nobody need listen: a closed standard output does not end the server.
     let mut out = std::io::stdout();
@@ -82,14 +82,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs what the managers need, then runs them, as the service account they have on a cluster.
-async fn manage(server: Server, known: Arc<Known>) {
+/// Installs what managers and providers need, then runs them, each as the service account it would have on a cluster.
+async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf) {
     let admin = User::new("conductor:up", ["system:masters"]);
     let api = conductor_managers::Api::new(server.client(admin));
     if let Err(error) = conductor_managers::install::install(&api).await {
         return tracing::error!(%error, "the types could not be installed: no managers run");
     }
     known.follow(&api);
+    let _providing = crate::providers::start(&server, &api, &data_dir);
     let account = User::service_account("conductor-system", conductor_managers::install::ACCOUNT);
     match Managers::start(server.client(account), Options::default()).await {
         Ok(managers) => managers.run().await,

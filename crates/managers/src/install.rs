@@ -10,7 +10,7 @@ use crate::api::{Api, Failure};
 
 /// The definitions of our own kinds.
 pub fn definitions() -> Vec<Value> {
-    vec![resource_type_crd(), manager_crd(), volume_template_crd()]
+    vec![resource_type_crd(), manager_crd(), volume_template_crd(), provider_crd()]
 }
 
 /// The three definitions of each built-in type, for those who want to see or apply them by hand.
@@ -154,11 +154,71 @@ pub fn volume_template_crd() -> Value {
     })
 }
 
+/// The definition of what a provider says about itself: which of its kinds its machine can make, and what it found in an audit.
+pub fn provider_crd() -> Value {
+    let text = json!({"type": "string"});
+    let kinds = json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "apiVersion": text, "kind": text, "available": {"type": "boolean"}, "message": text,
+            },
+        },
+    });
+    let findings = json!({
+        "type": "array",
+        "items": {"type": "object", "properties": {"object": text, "invariant": text, "message": text}},
+    });
+    let number = json!({"type": "integer", "format": "int64"});
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "apiVersion": text,
+            "kind": text,
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "properties": {"audit": number}},
+            "status": {
+                "type": "object",
+                "properties": {"kinds": kinds, "audited": number, "auditedAt": text, "findings": findings},
+            },
+        },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "providers.conductor.io", "labels": {"app.kubernetes.io/managed-by": "conductor"}},
+        "spec": {
+            "group": "conductor.io",
+            "scope": "Cluster",
+            "names": {
+                "kind": "Provider", "listKind": "ProviderList", "plural": "providers", "singular": "provider",
+                "categories": ["conductor"],
+            },
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema},
+                "additionalPrinterColumns": [
+                    {"name": "Kinds", "type": "string", "jsonPath": ".status.kinds[*].kind"},
+                    {"name": "Lacks", "type": "string", "jsonPath": ".status.kinds[?(@.available==false)].message"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+            }],
+        },
+    })
+}
+
 /// Applies everything and waits until the definitions are served.
 pub async fn install(api: &Api) -> Result<(), Failure> {
     let wrong = |message: String| Failure { code: 500, reason: "BuiltIn".into(), message };
-    for object in objects().map_err(wrong)? {
-        apply(api, &object).await?;
+    apply_all(api, &objects().map_err(wrong)?).await
+}
+
+/// Applies objects in their order; one whose kind was just defined waits until it is served.
+pub async fn apply_all(api: &Api, objects: &[Value]) -> Result<(), Failure> {
+    for object in objects {
+        apply(api, object).await?;
     }
     Ok(())
 }

@@ -1,0 +1,92 @@
+//! The providers of this machine's infrastructure: which there are, and how they run in `conductor up`.
+
+use std::path::Path;
+
+use conductor_apiserver::{Server, User};
+use conductor_local::{Home, Provider, SYSTEM_NAMESPACE, install, run};
+use conductor_managers::Api;
+use conductor_managers::api::Failure;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// Every provider. A new one is a line here.
+fn all() -> Vec<Provider> {
+    Vec::new()
+}
+
+/// Says on a Provider that its examples were made: what an administrator removes then stays away.
+const EXAMPLES: &str = "conductor.io/examples";
+
+/// Starts every provider, each with its own rights and below its own directory; they stop when the set is dropped. What they run goes on.
+pub fn start(server: &Server, admin: &Api, data_dir: &Path) -> JoinSet<()> {
+    let mut running = JoinSet::new();
+    for provider in all() {
+        let name = provider.name;
+        let home = match Home::open(data_dir, name) {
+            Ok(home) => home,
+            Err(error) => {
+                tracing::error!(%error, "provider {name} does not run: it has no directory");
+                continue;
+            }
+        };
+        let client = server.client(User::service_account(SYSTEM_NAMESPACE, &install::account(name)));
+        let admin = admin.clone();
+        running.spawn(async move {
+            if let Err(failure) = define(&admin, &provider).await {
+                return tracing::error!(%failure, "provider {name} does not run: it could not be installed");
+            }
+            let examples = provider.examples.clone();
+            let ((), ()) = tokio::join!(run(provider, client, home), async {
+                if let Err(failure) = exemplify(&admin, name, &examples).await {
+                    tracing::warn!(%failure, "the examples of provider {name} could not be made");
+                }
+            });
+        });
+    }
+    running
+}
+
+async fn define(api: &Api, provider: &Provider) -> Result<(), Failure> {
+    conductor_managers::install::apply_all(api, &install::objects(provider)).await
+}
+
+/// Makes the examples, once in the life of a data directory. Their kinds may be the managers' to define, which takes a moment.
+async fn exemplify(api: &Api, provider: &str, examples: &[Value]) -> Result<(), Failure> {
+    let own = api.get(conductor_local::API_VERSION, "Provider", "", provider).await?.unwrap_or_default();
+    if own["metadata"]["annotations"][EXAMPLES].is_string() {
+        return Ok(());
+    }
+    for example in examples {
+        create(api, example).await?;
+    }
+    let path = format!("/apis/{}/providers/{}", conductor_local::API_VERSION, provider);
+    let patch = json!({"metadata": {"annotations": {EXAMPLES: "made"}}});
+    let merge = "application/merge-patch+json";
+    api.call(Method::PATCH, &path, merge, patch.to_string().into_bytes()).await.map(drop)
+}
+
+/// Creates an object, unless there is one of its name.
+async fn create(api: &Api, object: &Value) -> Result<(), Failure> {
+    let mut target = conductor_claims::lifecycle::Target::of(object);
+    target.name = String::new();
+    for attempt in 0.. {
+        let path = match api.path(&target).await {
+            Ok(path) => path,
+            // a type's definitions take a moment to be served
+            Err(failure) if failure.code == 404 && attempt < 200 => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        match api.call(Method::POST, &path, "application/json", object.to_string().into_bytes()).await {
+            Err(failure) if failure.code == 404 && attempt < 200 => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            Err(failure) if failure.code != 409 => return Err(failure),
+            _ => break,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Users of this machine that processes run as.
+
+use std::fs;
+
+/// A user of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The login name.
+    pub name: String,
+    /// The user id.
+    pub uid: u32,
+    /// The group id.
+    pub gid: u32,
+}
+
+impl Account {
+    /// The account with this name, as /etc/passwd has it.
+    pub fn find(name: &str) -> Option<Account> {
+        Account::read(&fs::read_to_string("/etc/passwd").ok()?, name)
+    }
+
+    fn read(passwd: &str, name: &str) -> Option<Account> {
+        passwd.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [login, _, uid, gid, ..] = fields.as_slice() else { return None };
+            (*login == name).then_some(())?;
+            Some(Account { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+        })
+    }
+
+    /// The account a server that refuses root is run as: the first of these there is, if we are root; else `None`, which is us.
+    pub fn other_than_root(names: &[&str]) -> Option<Account> {
+        if !is_root() {
+            return None;
+        }
+        names.iter().chain(&["nobody"]).find_map(|name| Account::find(name))
+    }
+}
+
+/// Whether this process may do everything.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_read() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\n# no\npostgres:x:101:104:,,,:/var/lib/postgresql:/bin/bash\nbad:x:a:b";
+        let check = |name: &str, expected: Option<(u32, u32)>| {
+            assert_eq!(Account::read(passwd, name).map(|a| (a.uid, a.gid)), expected, "{name}");
+        };
+        check("postgres", Some((101, 104)));
+        check("post", None);
+        check("bad", None);
+    }
+}

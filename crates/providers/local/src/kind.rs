@@ -1,0 +1,220 @@
+//! What a provider says about one of its kinds, and what it is told.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_claims::lifecycle::Condition;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::home::Home;
+use crate::lack::Lack;
+
+/// A future that a trait object gives.
+pub type BoxFuture<'a, T> = futures::future::BoxFuture<'a, T>;
+
+/// An implementation, as the API server has it.
+#[derive(Clone, Debug)]
+pub struct Object(pub Value);
+
+impl Object {
+    fn meta(&self, key: &str) -> &str {
+        self.0["metadata"][key].as_str().unwrap_or_default()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.meta("name")
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        self.meta("namespace")
+    }
+
+    /// Its uid: the name of what is its own outside, for a name is given again.
+    pub fn uid(&self) -> &str {
+        self.meta("uid")
+    }
+
+    /// Whether it is on its way out.
+    pub fn is_deleting(&self) -> bool {
+        !self.0["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    /// Its spec, as far as it can be read.
+    pub fn spec<S: DeserializeOwned>(&self) -> Result<S, Trouble> {
+        let spec = self.0.get("spec").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        serde_json::from_value(spec)
+            .map_err(|e| Trouble::new("Invalid", format!("spec cannot be read: {e}: correct it")))
+    }
+
+    /// A field of its status.
+    pub fn status(&self, key: &str) -> &Value {
+        &self.0["status"][key]
+    }
+
+    /// The scrub that is asked for and not yet answered.
+    pub fn scrub_wanted(&self) -> Option<i64> {
+        let number = |v: &Value| v.as_i64().unwrap_or(0);
+        let wanted = number(&self.0["spec"]["scrub"]);
+        (wanted > number(&self.0["status"]["scrubbed"])).then_some(wanted)
+    }
+
+    /// The rotation of credentials that is asked for and not yet answered.
+    pub fn rotation_wanted(&self) -> Option<i64> {
+        let number = |v: &Value| v.as_i64().unwrap_or(0);
+        let wanted = number(&self.0["spec"]["rotate"]);
+        (wanted > number(&self.0["status"]["rotated"])).then_some(wanted)
+    }
+
+    /// Whether it was ever ready: from then on it may hold data.
+    pub fn was_ready(&self) -> bool {
+        !self.0["status"]["readySince"].is_null()
+    }
+}
+
+/// Why an implementation is not as it should be. It is said in its condition Ready, and tried again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Trouble {
+    /// One word.
+    pub reason: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl Trouble {
+    /// Something is wrong.
+    pub fn new(reason: &str, message: impl Into<String>) -> Trouble {
+        Trouble { reason: reason.into(), message: message.into() }
+    }
+
+    /// What was to be done when the operating system refused.
+    pub fn io(what: &str) -> impl Fn(std::io::Error) -> Trouble + '_ {
+        move |error| Trouble::new("SystemFailed", format!("cannot {what}: {error}"))
+    }
+}
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Trouble {
+        Trouble::new("ApiFailed", format!("the API server refused: {error}"))
+    }
+}
+
+impl From<Lack> for Trouble {
+    fn from(lack: Lack) -> Trouble {
+        Trouble::new("Unavailable", lack.to_string())
+    }
+}
+
+/// What came of scrub number N.
+#[derive(Clone, Debug)]
+pub struct Scrubbed {
+    /// N.
+    pub number: i64,
+    /// How it was verified, or why it could not be scrubbed.
+    pub outcome: Result<String, String>,
+}
+
+/// How an implementation is now, for its status and its connection Secret.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Why it cannot be used at the moment; `None`: it can.
+    pub not_ready: Option<Trouble>,
+    /// What to say while it can be used; empty: "ready to be used".
+    pub message: String,
+    /// What the resource offers.
+    pub attributes: Map<String, Value>,
+    /// How much it has.
+    pub capacity: Map<String, Value>,
+    /// How to use it, by the Service Binding Specification; `None` leaves the Secret as it is.
+    pub connection: Option<BTreeMap<String, String>>,
+    /// What each of several claims uses, by the claim's uid.
+    pub connections: BTreeMap<String, BTreeMap<String, String>>,
+    /// The scrub that was done.
+    pub scrubbed: Option<Scrubbed>,
+    /// The rotation that was done.
+    pub rotated: Option<i64>,
+    /// More conditions.
+    pub conditions: Vec<Condition>,
+    /// More fields of the status; null removes one.
+    pub status: Map<String, Value>,
+    /// When to look again although nothing was told; `None`: after a minute.
+    pub again: Option<Duration>,
+}
+
+impl Report {
+    /// Cannot be used at the moment.
+    pub fn not_ready(reason: &str, message: impl Into<String>) -> Report {
+        Report { not_ready: Some(Trouble::new(reason, message)), ..Report::default() }
+    }
+
+    /// To be looked at again after a while.
+    pub fn again(mut self, after: Duration) -> Report {
+        self.again = Some(after);
+        self
+    }
+}
+
+/// Something outside that the API does not know, or the other way round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about: `process 4711`, `PostgresInstance a`.
+    pub object: String,
+    /// Which rule is broken, as a name: `no-leftover-process`.
+    pub invariant: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// Wants the object with a uid looked at.
+pub type Wake = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a kind is made with.
+#[derive(Clone)]
+pub struct Scene {
+    /// The API, with the provider's rights.
+    pub client: kube::Client,
+    /// Where it keeps what it has.
+    pub home: Home,
+    /// Wants an object looked at.
+    pub wake: Wake,
+}
+
+/// One kind of implementation.
+pub trait Kind: Send + Sync + 'static {
+    /// Group and version.
+    fn api_version(&self) -> &'static str;
+
+    /// Kind.
+    fn kind(&self) -> &'static str;
+
+    /// Its name in paths.
+    fn plural(&self) -> &'static str;
+
+    /// Whether this machine has all that is needed. Asked again and again.
+    fn check(&self) -> BoxFuture<'_, Result<(), Lack>>;
+
+    /// Brings the outside world in step with an object, and says how it is. Called for one object one at a time, again whenever
+    /// something may have changed, and after any crash.
+    fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>>;
+
+    /// Called after the connection Secret and the status of a report have been written: what they replaced may go now.
+    fn written<'a>(&'a self, _object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Takes everything of an object out of the world. Must succeed where nothing is left.
+    fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>>;
+
+    /// Compares the outside world with all the objects there are.
+    fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>>;
+
+    /// Where the logs of an object are, if it has any.
+    fn logs(&self, _object: &Object) -> Option<PathBuf> {
+        None
+    }
+}

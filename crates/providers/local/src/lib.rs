@@ -1,0 +1,34 @@
+//! What the providers of this machine's infrastructure share.
+//!
+//! A provider is a controller that reconciles its own kinds through the Kubernetes API and reports by the implementation
+//! contract. Here is what all of them need and none should write again:
+//!
+//! - [`Kind`] and [`Provider`]: what a provider says about itself, and the loop that drives it ([`run`]).
+//! - [`Supervisor`]: processes that outlive Conductor, are found again by it, and are never two for one resource.
+//! - [`Lack`]: what this machine has not got, with the command that gets it. Missing packages are no errors.
+//! - [`Finding`]: what `conductor audit` says when the outside world and the API disagree.
+//! - [`Home`]: where a provider keeps what it has.
+
+pub mod account;
+pub mod home;
+pub mod identity;
+pub mod install;
+mod kind;
+pub mod lack;
+pub mod logs;
+mod provider;
+mod reconcile;
+mod status;
+mod supervisor;
+
+pub use account::Account;
+pub use home::Home;
+pub use kind::{BoxFuture, Finding, Kind, Object, Report, Scene, Scrubbed, Trouble, Wake};
+pub use lack::Lack;
+pub use provider::{Provider, run};
+pub use supervisor::{Program, Running, State, Stop, Supervisor};
+
+/// The group and version of the kinds that Conductor itself has.
+pub const API_VERSION: &str = "conductor.io/v1alpha1";
+/// Where implementations are.
+pub const SYSTEM_NAMESPACE: &str = conductor_claims::lifecycle::SYSTEM_NAMESPACE;

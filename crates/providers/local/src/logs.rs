@@ -1,0 +1,65 @@
+//! What supervised processes say, kept within bounds.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// How large a log may grow before its older half is set aside; one older one is kept.
+const MOST: u64 = 4 << 20;
+
+/// Where the log of a process is, in its directory.
+pub fn path(dir: &Path) -> PathBuf {
+    dir.join("log")
+}
+
+/// The log, to be appended to.
+pub(crate) fn open(dir: &Path) -> io::Result<File> {
+    bound(dir)?;
+    OpenOptions::new().create(true).append(true).open(path(dir))
+}
+
+/// Sets a log that has grown too large aside. The process keeps its file, so the content is copied and the file emptied; lines written
+/// in between are lost.
+pub(crate) fn bound(dir: &Path) -> io::Result<()> {
+    let log = path(dir);
+    match fs::metadata(&log) {
+        Ok(meta) if meta.len() > MOST => {
+            fs::copy(&log, dir.join("log.1"))?;
+            OpenOptions::new().write(true).open(&log)?.set_len(0)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The last lines of a log, at most `lines` of them and 64 KiB.
+pub fn tail(dir: &Path, lines: usize) -> io::Result<String> {
+    const SEEN: u64 = 64 << 10;
+    let mut file = File::open(path(dir))?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(SEEN)))?;
+    let mut bytes = Vec::new();
+    file.take(SEEN).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let all: Vec<&str> = text.lines().collect();
+    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_log_is_bounded_and_its_end_is_shown() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut writer = open(dir.path()).expect("opens");
+        writer.write_all(b"one\ntwo\nthree\n").expect("writes");
+        assert_eq!(tail(dir.path(), 2).expect("reads"), "two\nthree");
+        writer.write_all(&vec![b'x'; MOST as usize]).expect("writes");
+        bound(dir.path()).expect("bounds");
+        assert!(dir.path().join("log.1").exists());
+        // the process goes on writing into the file it has
+        writer.write_all(b"four\n").expect("writes");
+        assert_eq!(fs::read_to_string(path(dir.path())).expect("reads"), "four\n");
+    }
+}

@@ -1,0 +1,157 @@
+//! A provider: some kinds, the rights they need, and the object in the API that says how it is here.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::home::Home;
+use crate::kind::{Finding, Kind, Scene, Wake};
+use crate::reconcile::{Driver, drive, now};
+
+/// What a provider says about itself.
+pub struct Provider {
+    /// Its name: of its directory, its service account (`provider-NAME`) and its `Provider` object.
+    pub name: &'static str,
+    /// What must be in the API before it runs: CustomResourceDefinitions.
+    pub definitions: Vec<Value>,
+    /// What it may do besides reading and reporting its own kinds and keeping Secrets in the system namespace: PolicyRules.
+    pub rules: Vec<Value>,
+    /// Objects for the start, made once and then the administrator's: classes, managers.
+    pub examples: Vec<Value>,
+    /// Its kinds.
+    pub kinds: Box<dyn FnOnce(&Scene) -> Vec<Arc<dyn Kind>> + Send + Sync>,
+}
+
+/// How often is looked whether what was missing is there.
+const CHECK: Duration = Duration::from_secs(10);
+/// How often is looked whether someone asks for an audit.
+const ASKED: Duration = Duration::from_millis(500);
+
+/// Runs a provider for ever. What its machine lacks, and what it finds when asked for an audit, is in its `Provider` object:
+///
+/// ```yaml
+/// apiVersion: conductor.io/v1alpha1
+/// kind: Provider
+/// metadata: {name: databases}
+/// spec: {audit: 3}                      # asks for audit number 3
+/// status:
+///   audited: 3                          # and here is the answer
+///   findings: []
+///   kinds:
+///     - {apiVersion: database.local.conductor.io/v1alpha1, kind: PostgresInstance, available: false,
+///        message: "the program postgres is missing: apt-get install postgresql"}
+/// ```
+pub async fn run(provider: Provider, client: kube::Client, home: Home) {
+    let drivers: Arc<OnceLock<Vec<Arc<Driver>>>> = Arc::default();
+    let known = drivers.clone();
+    let wake: Wake = Arc::new(move |uid| {
+        known.get().into_iter().flatten().any(|driver| driver.wake(uid));
+    });
+    let scene = Scene { client: client.clone(), home, wake };
+    let mut tasks = JoinSet::new();
+    let mut all = Vec::new();
+    for kind in (provider.kinds)(&scene) {
+        let (driver, run) = drive(kind, client.clone());
+        all.push(driver);
+        tasks.spawn(run);
+    }
+    let _ = drivers.set(all.clone());
+    let presence = Presence { name: provider.name, client, drivers: all };
+    tasks.spawn(presence.run());
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Keeps the `Provider` object true.
+struct Presence {
+    name: &'static str,
+    client: kube::Client,
+    drivers: Vec<Arc<Driver>>,
+}
+
+impl Presence {
+    fn api(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("conductor.io", "v1alpha1", "Provider");
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk_with_plural(&kind, "providers"))
+    }
+
+    async fn run(self) {
+        let mut checked: Option<tokio::time::Instant> = None;
+        let mut said = Value::Null;
+        loop {
+            if checked.is_none_or(|at| at.elapsed() >= CHECK) {
+                checked = Some(tokio::time::Instant::now());
+                let kinds = self.check().await;
+                if kinds != said && self.say(json!({"kinds": kinds})).await {
+                    said = kinds;
+                }
+            }
+            if let Some(number) = self.asked().await {
+                let findings = self.audit().await;
+                self.say(json!({"audited": number, "auditedAt": now(), "findings": findings})).await;
+            }
+            tokio::time::sleep(ASKED).await;
+        }
+    }
+
+    /// What each kind lacks.
+    async fn check(&self) -> Value {
+        let each = self.drivers.iter().map(|driver| async move {
+            let lack = driver.kind.check().await.err().map(|lack| lack.to_string());
+            driver.set_lack(lack.clone());
+            let mut entry = json!({
+                "apiVersion": driver.kind.api_version(), "kind": driver.kind.kind(), "available": lack.is_none(),
+            });
+            if let Some(lack) = lack {
+                entry["message"] = json!(lack);
+            }
+            entry
+        });
+        Value::Array(join_all(each).await)
+    }
+
+    /// The audit that is asked for and not yet answered.
+    async fn asked(&self) -> Option<i64> {
+        let object = self.api().get_opt(self.name).await.ok()??;
+        let wanted = object.data["spec"]["audit"].as_i64()?;
+        (wanted > object.data["status"]["audited"].as_i64().unwrap_or(0)).then_some(wanted)
+    }
+
+    async fn audit(&self) -> Value {
+        let mut findings: Vec<Finding> = Vec::new();
+        for driver in &self.drivers {
+            let found = match driver.objects().await {
+                Ok(objects) => driver.kind.audit(&objects).await,
+                Err(trouble) => Err(trouble),
+            };
+            match found {
+                Ok(found) => findings.extend(found),
+                Err(trouble) => findings.push(Finding {
+                    object: driver.kind.kind().to_owned(),
+                    invariant: "audit-possible".into(),
+                    message: format!("the audit failed: {trouble}"),
+                }),
+            }
+        }
+        let each = findings
+            .iter()
+            .take(1000)
+            .map(|f| json!({"object": f.object, "invariant": f.invariant, "message": f.message}));
+        each.collect()
+    }
+
+    async fn say(&self, status: Value) -> bool {
+        let patch = Patch::Merge(json!({"status": status}));
+        match self.api().patch_status(self.name, &PatchParams::default(), &patch).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::debug!(provider = self.name, %error, "the Provider object could not be written");
+                false
+            }
+        }
+    }
+}

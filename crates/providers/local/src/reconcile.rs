@@ -1,0 +1,279 @@
+//! The loop that drives one kind: watch, reconcile, report; finalizer first, removal last.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::controller::{Action, Config, applier};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt, watcher};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::kind::{Kind, Object, Report, Trouble};
+use crate::status;
+
+/// Holds an implementation until nothing of it is left outside.
+const FINALIZER: &str = "conductor.io/provider";
+/// Under which name our fields are owned.
+const FIELD_MANAGER: &str = "conductor-provider";
+/// How often everything is looked at although nothing was told: drift tells nobody.
+const AGAIN: Duration = Duration::from_secs(60);
+/// How long one object may keep its loop; what takes longer is tried again.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A kind and what its loop knows.
+pub(crate) struct Driver {
+    pub(crate) kind: Arc<dyn Kind>,
+    client: kube::Client,
+    resource: ApiResource,
+    /// What is missing on this machine; `None`: nothing.
+    lack: Mutex<Option<String>>,
+    failures: Mutex<HashMap<String, u32>>,
+    store: Store<DynamicObject>,
+    wanted: mpsc::UnboundedSender<ObjectRef<DynamicObject>>,
+}
+
+/// Now, as objects write it.
+pub(crate) fn now() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    conductor_machinery::time::Time::new(since.as_secs() as i64, 0).map(|t| t.to_string()).unwrap_or_default()
+}
+
+pub(crate) fn resource_of(kind: &dyn Kind) -> ApiResource {
+    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.kind()), kind.plural())
+}
+
+/// A driver, and what runs it for ever.
+pub(crate) fn drive(kind: Arc<dyn Kind>, client: kube::Client) -> (Arc<Driver>, impl Future<Output = ()> + Send) {
+    let resource = resource_of(kind.as_ref());
+    let writer = reflector::store::Writer::new(resource.clone());
+    let store = writer.as_reader();
+    let (wanted, wakes) = mpsc::unbounded_channel();
+    let driver = Arc::new(Driver {
+        kind,
+        client: client.clone(),
+        resource: resource.clone(),
+        lack: Mutex::default(),
+        failures: Mutex::default(),
+        store: store.clone(),
+        wanted,
+    });
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let watched = watcher(api, watcher::Config::default()).default_backoff().reflect(writer).applied_objects();
+    let shown = watched.filter_map(move |event| {
+        let resource = resource.clone();
+        async move { event.ok().map(|object| ObjectRef::from_obj_with(&object, resource)) }
+    });
+    let queue = futures::stream::select(shown, stream(wakes)).map(Ok::<_, Infallible>);
+    let running = driver.clone();
+    let run = async move {
+        let look = |object: Arc<DynamicObject>, driver: Arc<Driver>| {
+            Box::pin(async move { driver.look(&object).await }) as futures::future::BoxFuture<'static, _>
+        };
+        let failed = |object: Arc<DynamicObject>, trouble: &Trouble, driver: Arc<Driver>| {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            tracing::info!(kind = driver.kind.kind(), name, %trouble, "will try again");
+            Action::requeue(driver.failed(object.metadata.uid.as_deref().unwrap_or_default()))
+        };
+        let config = Config::default().concurrency(16);
+        applier(look, failed, running, store, queue, config).for_each(|_| std::future::ready(())).await;
+    };
+    (driver, run)
+}
+
+fn stream<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> {
+    futures::stream::poll_fn(move |context| receiver.poll_recv(context))
+}
+
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+fn is_race(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+impl Driver {
+    /// Everything there is of the kind, as the watch showed it.
+    pub(crate) fn shown(&self) -> Vec<Arc<DynamicObject>> {
+        self.store.state()
+    }
+
+    /// Everything there is of the kind, as the API server has it.
+    pub(crate) async fn objects(&self) -> Result<Vec<Object>, Trouble> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
+        let list = api.list(&Default::default()).await?;
+        Ok(list.items.iter().map(|item| self.object(item)).collect())
+    }
+
+    fn object(&self, object: &DynamicObject) -> Object {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        value["apiVersion"] = json!(self.kind.api_version());
+        value["kind"] = json!(self.kind.kind());
+        Object(value)
+    }
+
+    /// Wants the object with a uid looked at; whether it is of this kind.
+    pub(crate) fn wake(&self, uid: &str) -> bool {
+        let found = self.shown().into_iter().find(|o| o.metadata.uid.as_deref() == Some(uid));
+        found.is_some_and(|o| self.wanted.send(ObjectRef::from_obj_with(&*o, self.resource.clone())).is_ok())
+    }
+
+    /// Notes what is missing; everything is looked at when that changes.
+    pub(crate) fn set_lack(&self, lack: Option<String>) {
+        if std::mem::replace(&mut *self.lack.lock(), lack.clone()) != lack {
+            for object in self.shown() {
+                let _ = self.wanted.send(ObjectRef::from_obj_with(&*object, self.resource.clone()));
+            }
+        }
+    }
+
+    fn failed(&self, uid: &str) -> Duration {
+        let mut failures = self.failures.lock();
+        let count = failures.entry(uid.to_owned()).or_default();
+        *count = count.saturating_add(1);
+        Duration::from_millis(100 << (*count).min(9)).min(Duration::from_secs(30))
+    }
+
+    fn api(&self, object: &Object) -> Api<DynamicObject> {
+        match object.namespace() {
+            "" => Api::all_with(self.client.clone(), &self.resource),
+            namespace => Api::namespaced_with(self.client.clone(), namespace, &self.resource),
+        }
+    }
+
+    async fn look(&self, object: &DynamicObject) -> Result<Action, Trouble> {
+        let mut object = self.object(object);
+        let uid = object.uid().to_owned();
+        let outcome = match object.is_deleting() {
+            true => self.remove(&object).await,
+            false => self.keep(&mut object).await,
+        };
+        let after = outcome?;
+        self.failures.lock().remove(&uid);
+        Ok(after)
+    }
+
+    async fn keep(&self, object: &mut Object) -> Result<Action, Trouble> {
+        if !self.finalizers(object).iter().any(|f| f == FINALIZER) {
+            match self.set_finalizer(object, true).await {
+                // the watch shows it again, with the finalizer
+                Ok(()) => {}
+                Err(error) if is_race(&error) || is_gone(&error) => return Ok(Action::await_change()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let lack = self.lack.lock().clone();
+        let report = match lack {
+            Some(lack) if !object.was_ready() => Ok(Report::not_ready("Unavailable", lack)),
+            _ => match tokio::time::timeout(PATIENCE, self.kind.reconcile(object)).await {
+                Ok(report) => report,
+                Err(_) => Err(Trouble::new("TooSlow", "it took too long and is tried again")),
+            },
+        };
+        let (report, trouble) = match report {
+            Ok(report) => (report, None),
+            Err(trouble) => (Report { not_ready: Some(trouble.clone()), ..Report::default() }, Some(trouble)),
+        };
+        match self.write(object, &report).await {
+            Ok(()) => {}
+            Err(error) if is_gone(&error) => return Ok(Action::await_change()),
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(trouble) = trouble {
+            return Err(trouble);
+        }
+        self.kind.written(object).await?;
+        Ok(Action::requeue(report.again.unwrap_or(AGAIN)))
+    }
+
+    async fn remove(&self, object: &Object) -> Result<Action, Trouble> {
+        if self.finalizers(object).iter().any(|f| f == FINALIZER) {
+            if let Err(trouble) = self.kind.remove(object).await {
+                let report = Report::not_ready("RemovalFailed", format!("it cannot be removed: {trouble}"));
+                let _ = self.write(&mut object.clone(), &report).await;
+                return Err(trouble);
+            }
+            match self.set_finalizer(object, false).await {
+                Ok(()) => {}
+                Err(error) if is_race(&error) || is_gone(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.failures.lock().remove(object.uid());
+        Ok(Action::await_change())
+    }
+
+    fn finalizers(&self, object: &Object) -> Vec<String> {
+        let list = object.0["metadata"]["finalizers"].as_array().into_iter().flatten();
+        list.filter_map(|f| f.as_str().map(str::to_owned)).collect()
+    }
+
+    async fn set_finalizer(&self, object: &Object, there: bool) -> Result<(), kube::Error> {
+        let mut list = self.finalizers(object);
+        list.retain(|f| f != FINALIZER);
+        if there {
+            list.push(FINALIZER.to_owned());
+        }
+        let metadata = json!({
+            "finalizers": list, "uid": object.uid(), "resourceVersion": object.0["metadata"]["resourceVersion"],
+        });
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        self.api(object).patch(object.name(), &PatchParams::default(), &patch).await.map(drop)
+    }
+
+    /// Writes the connection Secrets, then the status that names them; the object is as it is then.
+    async fn write(&self, object: &mut Object, report: &Report) -> Result<(), kube::Error> {
+        if let Some(details) = &report.connection {
+            self.write_secret(object, &status::secret_name(object, None), details).await?;
+        }
+        for (claim, details) in &report.connections {
+            self.write_secret(object, &status::secret_name(object, Some(claim)), details).await?;
+        }
+        let Some(status) = status::patch(object, report, &now()) else { return Ok(()) };
+        let patch = Patch::Merge(json!({"metadata": {"uid": object.uid()}, "status": status}));
+        let after = self.api(object).patch_status(object.name(), &PatchParams::default(), &patch).await?;
+        *object = self.object(&after);
+        Ok(())
+    }
+
+    async fn write_secret(
+        &self,
+        object: &Object,
+        name: &str,
+        details: &BTreeMap<String, String>,
+    ) -> Result<(), kube::Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), object.namespace());
+        if let Some(there) = api.get_opt(name).await? {
+            let data = there.data.unwrap_or_default();
+            let same = |(key, value): (&String, &String)| data.get(key).is_some_and(|v| v.0 == value.as_bytes());
+            if data.len() == details.len() && details.iter().all(same) {
+                return Ok(());
+            }
+        }
+        let secret: Value = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {
+                "name": name, "namespace": object.namespace(),
+                "labels": {"app.kubernetes.io/managed-by": "conductor"},
+                "ownerReferences": [{
+                    "apiVersion": self.kind.api_version(), "kind": self.kind.kind(),
+                    "name": object.name(), "uid": object.uid(), "controller": true, "blockOwnerDeletion": false,
+                }],
+            },
+            "stringData": details,
+        });
+        // what a rotation left out goes: apply owns all of them
+        let mut params = PatchParams::apply(FIELD_MANAGER);
+        params.force = true;
+        api.patch(name, &params, &Patch::Apply(&secret)).await.map(drop)
+    }
+}
