@@ -7,6 +7,8 @@ use std::sync::Arc;
 use machinery::status::Status;
 use serde_json::Value;
 
+use crate::context::Context;
+use crate::plan::View;
 use crate::resource::Resource;
 use crate::user::User;
 
@@ -60,6 +62,51 @@ pub struct Attributes<'a> {
     pub old: &'a Value,
     /// What the client should be told besides.
     pub warnings: Vec<String>,
+    /// The request behind it.
+    pub(crate) cx: &'a Context,
+    /// What the write sees of the store.
+    pub(crate) view: &'a View<'a>,
+}
+
+impl Attributes<'_> {
+    /// The namespace as Kubernetes' admission has it: that of a Namespace which exists is its own name.
+    pub fn admission_namespace(&self) -> &str {
+        let of_itself = self.resource.gk() == ("", "Namespace") && self.operation != Operation::Create;
+        if of_itself { self.name } else { self.namespace }
+    }
+
+    /// A namespace, as the write sees it: one made in the same transaction counts.
+    pub(crate) fn namespace_object(&self, name: &str) -> Result<Value, Status> {
+        let catalog = self.cx.server.catalog();
+        let resource =
+            catalog.find("", "v1", "namespaces").ok_or_else(|| Status::internal("there are no namespaces"))?;
+        let found = self.view.get(resource, name)?;
+        found.map(|current| current.object).ok_or_else(|| Status::not_found("", "namespaces", name))
+    }
+
+    /// The options of the operation, as admission shows them.
+    pub(crate) fn options(&self) -> Value {
+        let query = &self.cx.query;
+        let kind = match (self.operation, &*self.cx.info.verb) {
+            (Operation::Create, _) => "CreateOptions",
+            (Operation::Delete, _) => "DeleteOptions",
+            (Operation::Update, "patch") => "PatchOptions",
+            _ => "UpdateOptions",
+        };
+        let mut options = serde_json::json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        for name in ["fieldManager", "fieldValidation", "propagationPolicy"] {
+            if let Some(value) = query.get(name).filter(|value| !value.is_empty()) {
+                options[name] = value.into();
+            }
+        }
+        if self.dry_run {
+            options["dryRun"] = serde_json::json!(["All"]);
+        }
+        if query.flag("force") {
+            options["force"] = true.into();
+        }
+        options
+    }
 }
 
 /// Has a say in writes: first all change what they want to change, then all judge the result.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
 use crate::media::{self, Accept, Encoding};
+use crate::plan::View;
 use crate::request::{Query, RequestInfo};
 use crate::resource::{Decoded, Resource};
 use crate::server::Inner;
@@ -35,6 +36,8 @@ pub struct Context {
     pub accept: Accept,
     /// What the client should be told besides.
     pub warnings: Mutex<Vec<String>>,
+    /// What the audit log should be told besides.
+    pub annotations: Mutex<std::collections::BTreeMap<String, String>>,
 }
 
 /// What to do with fields that the schema does not know.
@@ -213,18 +216,32 @@ impl Context {
 
     /// Runs admission's second half: everyone judges the result.
     pub async fn judge(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        let mut verdict = Ok(());
         for admission in &self.server.admission {
-            admission.validate(attributes).await?;
+            verdict = admission.validate(attributes).await;
+            if verdict.is_err() {
+                break;
+            }
         }
+        // Those who are refused are warned as well.
         for warning in attributes.warnings.drain(..) {
             self.warn(warning);
         }
-        Ok(())
+        verdict
+    }
+
+    /// Tells the audit log something about the request; what was said first stands.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        let mut annotations = self.annotations.lock();
+        if annotations.len() < 64 {
+            annotations.entry(key.into()).or_insert_with(|| value.into());
+        }
     }
 
     /// The attributes of a write for admission.
     pub fn attributes<'a>(
         &'a self,
+        view: &'a View<'a>,
         operation: Operation,
         name: &'a str,
         object: Value,
@@ -242,6 +259,8 @@ impl Context {
             object,
             old,
             warnings: Vec::new(),
+            cx: self,
+            view,
         }
     }
 }

@@ -31,6 +31,7 @@ mod paths;
 pub mod pki;
 mod plan;
 mod plugins;
+mod policies;
 mod render;
 pub mod request;
 pub mod resource;

@@ -197,6 +197,9 @@ impl Resource {
                     errors.extend(crate::custom::check::create(object));
                 } else {
                     errors.extend(kinds::validate::create(&self.group, &self.kind, object));
+                    if crate::policies::check::applies(&self.group) {
+                        errors.extend(crate::policies::check::check(&self.kind, object));
+                    }
                 }
                 errors
             }
@@ -223,6 +226,11 @@ impl Resource {
             }
             Nature::BuiltIn(_) if subresource.is_empty() || subresource == "scale" => {
                 errors.extend(kinds::validate::update(&self.group, &self.kind, new, old));
+                if crate::policies::check::applies(&self.group)
+                    && (new["spec"] != old["spec"] || new["webhooks"] != old["webhooks"])
+                {
+                    errors.extend(crate::policies::check::check(&self.kind, new));
+                }
             }
             Nature::BuiltIn(_) => {
                 errors.extend(kinds::validate::subresource_update(&self.group, &self.kind, subresource, new, old));

@@ -319,6 +319,7 @@ impl Server {
             resource,
             accept,
             warnings: Mutex::default(),
+            annotations: Mutex::default(),
         };
         let result = crate::dispatch::run(&cx, body).await;
         let warnings = std::mem::take(&mut *cx.warnings.lock());

@@ -225,6 +225,7 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
         resource,
         accept: Accept { encoding: Encoding::Json, form: Form::Object, pretty: false },
         warnings: Mutex::default(),
+        annotations: Mutex::default(),
     };
     Ok(Operation { cx, body: body.into(), check: operation["preconditions"].clone() })
 }

@@ -121,7 +121,7 @@ impl Context {
         }
 
         let nothing = Value::Null;
-        let mut attributes = self.attributes(Operation::Create, &name, object, &nothing, options.dry_run);
+        let mut attributes = self.attributes(view, Operation::Create, &name, object, &nothing, options.dry_run);
         let mut checks = self.namespace_check(view, &namespace)?;
         self.mutate(&mut attributes).await?;
         resource.prepare_create(&mut attributes.object);
@@ -243,7 +243,7 @@ impl Context {
         if !tracked {
             managed::update(self, Some(old), &mut new, &options.manager, &now);
         }
-        let mut attributes = self.attributes(Operation::Update, name, new, old, options.dry_run);
+        let mut attributes = self.attributes(view, Operation::Update, name, new, old, options.dry_run);
         // As in Kubernetes, what admission changes belongs to nobody.
         self.mutate(&mut attributes).await?;
         crate::plugins::complete(self, view, &mut attributes.object, old)?;

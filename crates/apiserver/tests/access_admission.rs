@@ -1,6 +1,8 @@
 //! The admission that clients of a default kube-apiserver see.
 
 mod access_support;
+#[path = "admission/policies.rs"]
+mod policies;
 
 use access_support::World;
 use serde_json::{Value, json};

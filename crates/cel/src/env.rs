@@ -134,6 +134,13 @@ impl Env {
         self
     }
 
+    /// Takes a declared variable away.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.variables.remove(name);
+        self
+    }
+
     /// Sets the namespace that unqualified names are looked up in.
     #[must_use]
     pub fn container(mut self, name: &str) -> Self {

@@ -6,6 +6,7 @@ pub mod events;
 mod follow;
 pub mod gc;
 pub mod namespaces;
+mod policies;
 pub mod protection;
 
 use std::future::Future;
@@ -25,6 +26,7 @@ pub fn start(server: &Server) {
     spawn(server, protection::run(server.clone()));
     spawn(server, endpoints::run(server.clone()));
     spawn(server, events::run(server.clone()));
+    spawn(server, policies::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.

@@ -121,7 +121,7 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
         Box::new(certificates::Requests(authorizer.clone())),
         Box::new(ingress::DefaultClass::new(store)),
     ];
-    vec![Box::new(BuiltIn { store: store.clone(), plugins })]
+    vec![Box::new(BuiltIn { store: store.clone(), plugins }), Box::new(crate::policies::Policies::new(store))]
 }
 
 /// What the server decides about an object after admission and before validation: addresses and ports, the usage of a

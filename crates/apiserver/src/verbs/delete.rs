@@ -144,7 +144,8 @@ impl Context {
             return Err(Status::not_found(&resource.group, &resource.plural, name));
         };
         self.check_preconditions(&current, name, options)?;
-        let mut attributes = self.attributes(Operation::Delete, name, Value::Null, &current.object, options.dry_run);
+        let mut attributes =
+            self.attributes(view, Operation::Delete, name, Value::Null, &current.object, options.dry_run);
         attributes.namespace = if resource.namespaced { namespace } else { "" };
         self.mutate(&mut attributes).await?;
         self.judge(&mut attributes).await?;

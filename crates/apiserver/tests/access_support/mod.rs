@@ -58,6 +58,16 @@ impl World {
         (code, serde_json::from_slice(&body).unwrap_or_default())
     }
 
+    /// Sends a request as an administrator; gives its status and the warnings it comes with.
+    pub async fn warned(&self, method: &str, path: &str, body: &Value) -> (u16, Vec<String>) {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let mut request = request.body(Full::new(bytes::Bytes::from(body.to_string()))).unwrap();
+        request.extensions_mut().insert(user("admin", &["system:masters"]));
+        let response = self.0.handle(request).await;
+        let warnings = response.headers().get_all("warning").iter().map(|own| own.to_str().unwrap().to_owned());
+        (response.status().as_u16(), warnings.collect())
+    }
+
     /// Sends a request with a bearer token; gives its status.
     pub async fn with_token(&self, token: &str, method: &str, path: &str) -> u16 {
         let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"));
