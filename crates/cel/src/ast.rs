@@ -91,7 +91,8 @@ pub(crate) enum Expr {
     Map(Vec<Entry>),
     Struct {
         name: Arc<str>,
-        fields: Vec<(Arc<str>, Id)>,
+        /// Name, value, and whether it is left out if the value is an absent optional.
+        fields: Vec<(Arc<str>, Id, bool)>,
     },
     Fold(Fold),
 }

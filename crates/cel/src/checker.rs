@@ -144,16 +144,42 @@ impl Checker<'_> {
                 let keys = keys.unwrap_or_else(|| self.bindings.fresh());
                 Type::map(keys, values.unwrap_or_else(|| self.bindings.fresh()))
             }
-            Expr::Struct { name, fields } => {
-                for (_, value) in fields {
-                    self.check(*value);
-                }
-                self.undeclared(id, name)
-            }
+            Expr::Struct { name, fields } => self.structure(id, name, fields),
             Expr::Fold(fold) => self.fold(id, fold),
         };
         self.types[id as usize] = t.clone();
         t
+    }
+
+    /// An object that is made: of the types that mutations are made of, any field of any type, save `JSONPatch`'s.
+    fn structure(&mut self, id: Id, name: &str, fields: &[(Arc<str>, Id, bool)]) -> Type {
+        let mut types = Vec::with_capacity(fields.len());
+        for (_, value, optional) in fields {
+            let t = self.check(*value);
+            types.push(if *optional { self.unwrap_optional(*value, &t) } else { t });
+        }
+        if !self.env.mutations || !crate::mutation::is_made(name) {
+            return self.undeclared(id, name);
+        }
+        if name == crate::mutation::PATCH {
+            for ((field, value, _), t) in fields.iter().zip(types) {
+                match &**field {
+                    "op" | "path" | "from" => {
+                        if !self.bindings.assignable(&Type::String, &t) {
+                            let t = self.bindings.resolve(&t, true);
+                            let why =
+                                format!("expected type of field '{field}' is 'string' but provided type is '{t}'");
+                            self.problem(*value, why);
+                        }
+                    }
+                    "value" => {}
+                    _ => {
+                        self.problem(*value, format!("undefined field '{field}'"));
+                    }
+                }
+            }
+        }
+        crate::mutation::made(name)
     }
 
     fn problem(&mut self, id: Id, message: String) -> Type {

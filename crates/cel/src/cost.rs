@@ -9,6 +9,8 @@ use crate::value::{Value, str_size};
 pub(crate) const LIST: u64 = 10;
 /// Making a map.
 pub(crate) const MAP: u64 = 30;
+/// Making an object.
+pub(crate) const STRUCT: u64 = 40;
 /// An authorization check: two of them are what one expression can afford.
 pub(crate) const CHECK: u64 = 350_000;
 /// Reading a string through once, per code point.

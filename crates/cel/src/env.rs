@@ -36,6 +36,10 @@ const KUBERNETES: [Library; 17] = [
 ];
 
 static KUBERNETES_FUNCTIONS: LazyLock<Arc<Functions>> = LazyLock::new(|| Arc::new(Functions::new(&KUBERNETES)));
+static MUTATION_FUNCTIONS: LazyLock<Arc<Functions>> = LazyLock::new(|| {
+    let all: Vec<Library> = KUBERNETES.into_iter().chain([Library::JsonPatch]).collect();
+    Arc::new(Functions::new(&all))
+});
 static ALL_FUNCTIONS: LazyLock<Arc<Functions>> = LazyLock::new(|| {
     let mut all: Vec<Library> = KUBERNETES.into_iter().filter(|l| *l != Library::StringsKubernetes).collect();
     all.extend([Library::StringsLatest, Library::Math, Library::Encoders, Library::Bindings]);
@@ -60,6 +64,8 @@ pub struct Env {
     /// Whether a key may not occur twice in a map literal; in Kubernetes the last one counts.
     pub(crate) unique_keys: bool,
     pub(crate) syntax: Syntax,
+    /// Whether `Object{…}` and `JSONPatch{…}` can be made.
+    pub(crate) mutations: bool,
 }
 
 impl Env {
@@ -74,7 +80,16 @@ impl Env {
             validate_literals: true,
             unique_keys: false,
             syntax: Syntax { optional: true, two_variables: true, sort_by: true, ..Syntax::default() },
+            mutations: false,
         }
+    }
+
+    /// Mutating policies: what [`Env::admission`] has, and `Object{…}`, `JSONPatch{…}` and `jsonpatch.escapeKey`.
+    pub fn mutation() -> Self {
+        let mut env = Self::admission();
+        env.functions = MUTATION_FUNCTIONS.clone();
+        env.mutations = true;
+        env
     }
 
     /// Admission policies and match conditions: `object`, `oldObject`, `request`,

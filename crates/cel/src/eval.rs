@@ -46,6 +46,7 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
             Node::Conditional(parts) => self.conditional(parts),
             Node::List(items) => self.list(items),
             Node::Map { entries, unique } => self.map(entries, *unique),
+            Node::Struct { name, fields } => self.structure(name, fields),
             Node::Add(operands) => self.add(operands),
             Node::InConstants { needle, constants } => self.in_constants(needle, constants),
             Node::OptionalOr { operands, unwrap } => self.optional_or(operands, *unwrap),
@@ -179,6 +180,22 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
         }
         self.ctx.budget.charge(cost::MAP)?;
         Ok(Value::map(out))
+    }
+
+    fn structure(&mut self, name: &'a str, fields: &'a [(Arc<str>, Node, bool)]) -> Outcome<'a> {
+        self.ctx.budget.alloc(fields.len() as u64 * 2 * size_of::<Value<'_>>() as u64)?;
+        let mut out = BTreeMap::new();
+        for (field, value, optional) in fields {
+            let value = match (self.eval(value)?, optional) {
+                (value, false) => value,
+                (Value::Optional(Some(value)), true) => (*value).clone(),
+                (Value::Optional(None), true) => continue,
+                (_, true) => return Err(EvalError::overload("optional field")),
+            };
+            out.insert(crate::value::Key::String(crate::value::Str::Borrowed(field)), value);
+        }
+        self.ctx.budget.charge(cost::STRUCT)?;
+        Ok(Value::Map(crate::value::Map::Made(name, Arc::new(out))))
     }
 
     fn add(&mut self, operands: &'a [Node; 2]) -> Outcome<'a> {

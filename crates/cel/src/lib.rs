@@ -38,6 +38,7 @@ mod json;
 mod lexer;
 mod library;
 mod macros;
+pub mod mutation;
 mod parser;
 mod plan;
 mod program;

@@ -391,7 +391,7 @@ impl Parser {
         let name = self.ast.qualified_name(operand).unwrap_or_default();
         let mut fields = Vec::new();
         while !self.eat("}") {
-            self.optional_mark()?;
+            let optional = self.optional_mark()?;
             let field = match self.peek().clone() {
                 Token::Ident(name) => name,
                 Token::Quoted(name) if self.syntax.quoted_fields => name,
@@ -399,7 +399,7 @@ impl Parser {
             };
             self.pos += 1;
             self.expect(":")?;
-            fields.push((field, self.expr()?));
+            fields.push((field, self.expr()?, optional));
             if !self.is("}") {
                 self.expect(",")?;
             }
@@ -428,7 +428,7 @@ pub(crate) fn children(expr: &Expr, mut visit: impl FnMut(Id)) {
             visit(e.key);
             visit(e.value);
         }),
-        Expr::Struct { fields, .. } => fields.iter().for_each(|(_, v)| visit(*v)),
+        Expr::Struct { fields, .. } => fields.iter().for_each(|(_, v, _)| visit(*v)),
         Expr::Fold(fold) => {
             visit(fold.range);
             fold.filter.iter().for_each(|f| visit(*f));

@@ -45,6 +45,11 @@ pub(crate) enum Node {
         entries: Box<[(Node, Node, bool)]>,
         unique: bool,
     },
+    /// An object that is made: its type's name and its fields (name, value, optional).
+    Struct {
+        name: Arc<str>,
+        fields: Box<[(Arc<str>, Node, bool)]>,
+    },
     Add(Box<[Node; 2]>),
     /// `x in [constants]`
     InConstants {
@@ -136,8 +141,15 @@ impl Planner<'_> {
                     .unwrap_or(Node::Map { entries: nodes.into(), unique: self.unique_keys })
             }
             Expr::Fold(fold) => self.fold(fold),
+            Expr::Struct { name, fields } => Node::Struct {
+                name: name.clone(),
+                fields: fields
+                    .iter()
+                    .map(|(field, value, optional)| (field.clone(), self.node(*value), *optional))
+                    .collect(),
+            },
             // The checker has refused these.
-            Expr::Ident(_) | Expr::Struct { .. } => Node::Const(Value::Null),
+            Expr::Ident(_) => Node::Const(Value::Null),
         }
     }
 

@@ -55,6 +55,8 @@ pub enum Map<'a> {
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
     /// Made during evaluation.
     Shared(Arc<BTreeMap<Key<'a>, Value<'a>>>),
+    /// An object made during evaluation, with the name of its type.
+    Made(&'a str, Arc<BTreeMap<Key<'a>, Value<'a>>>),
     /// Fields computed when asked for.
     Lazy(&'a dyn LazyFields),
 }
@@ -396,7 +398,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Map::Json(fields, _) => fields.len(),
-            Map::Shared(entries) => entries.len(),
+            Map::Shared(entries) | Map::Made(_, entries) => entries.len(),
             Map::Lazy(_) => 0,
         }
     }
@@ -421,7 +423,9 @@ impl<'a> Map<'a> {
                 }
                 _ => fields.get(name).map(|json| Ok(Value::from_json(json))),
             },
-            Map::Shared(entries) => entries.get(&Key::String(Str::Borrowed(name))).map(|v| Ok(v.clone())),
+            Map::Shared(entries) | Map::Made(_, entries) => {
+                entries.get(&Key::String(Str::Borrowed(name))).map(|v| Ok(v.clone()))
+            }
             Map::Lazy(lazy) => lazy.get(name, budget),
         }
     }
@@ -448,7 +452,7 @@ impl<'a> Map<'a> {
                     .collect(),
                 _ => fields.keys().map(|name| Value::str(name)).collect(),
             },
-            Map::Shared(entries) => entries.keys().map(Key::to_value).collect(),
+            Map::Shared(entries) | Map::Made(_, entries) => entries.keys().map(Key::to_value).collect(),
             Map::Lazy(_) => Vec::new(),
         }
     }

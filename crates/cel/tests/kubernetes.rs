@@ -241,3 +241,49 @@ fn programs_can_be_shared_between_threads() {
     shared::<conductor_cel::Program>();
     shared::<Env>();
 }
+
+#[test]
+fn mutations_are_made_of_objects_and_patches() {
+    use conductor_cel::mutation;
+    let env = Env::mutation();
+    let object = json!({"metadata": {"name": "x", "labels": {"a": "b"}}});
+    for (source, made) in [
+        ("Object{}", json!({})),
+        (
+            "Object{metadata: Object.metadata{labels: {'n': object.metadata.name}}}",
+            json!({"metadata": {"labels": {"n": "x"}}}),
+        ),
+        (
+            "Object{spec: Object.spec{list: [Object.spec.list{name: 'a', ?no: optional.none(), ?yes: optional.of(1)}]}}",
+            json!({"spec": {"list": [{"name": "a", "yes": 1}]}}),
+        ),
+        ("true ? Object{a: 1} : Object{}", json!({"a": 1})),
+    ] {
+        let program = env.compile(source).unwrap_or_else(|e| panic!("{e}"));
+        assert!(program.output_type().same(&mutation::configuration()), "{source}");
+        let activation = Activation::new().with("object", Value::from_json(&object));
+        let value = program.evaluate(&activation, &mut Budget::kubernetes()).unwrap();
+        assert_eq!((mutation::check_names(&value), value.to_json().unwrap()), (Ok(()), made), "{source}");
+    }
+    let source =
+        "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: Object.x{y: 1}}]";
+    let program = env.compile(source).unwrap();
+    assert!(program.output_type().same(&mutation::patch()));
+    let value = program.evaluate(&Activation::new(), &mut Budget::kubernetes()).unwrap();
+    assert_eq!(value.to_json().unwrap(), json!([{"op": "add", "path": "/metadata/labels/a~1b~0c", "value": {"y": 1}}]));
+    let program = env.compile("Object{metadata: Object.wrong{}}").unwrap();
+    let value = program.evaluate(&Activation::new(), &mut Budget::kubernetes()).unwrap();
+    assert_eq!(
+        mutation::check_names(&value).unwrap_err(),
+        "unexpected type name \"Object.wrong\", expected \"Object.metadata\", which matches field name path from root Object type"
+    );
+    for (source, said) in [
+        ("Other{}", "undeclared reference to 'Other'"),
+        ("[JSONPatch{op: 1}]", "expected type of field 'op' is 'string' but provided type is 'int'"),
+        ("[JSONPatch{oops: 1}]", "undefined field 'oops'"),
+    ] {
+        let error = env.compile(source).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert!(Env::admission().compile("Object{}").is_err());
+}

@@ -43,11 +43,6 @@ impl Conditions {
         Conditions(list.map(|own| compiler.compile(text(&own["expression"]).trim(), &[Type::Bool])).collect())
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether all hold. One that does not hold decides even if another fails.
     pub fn hold<'a>(
         &'a self,

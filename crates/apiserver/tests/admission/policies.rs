@@ -62,7 +62,7 @@ async fn expressions_decide_and_say_why() {
         ),
         (
             "bad-message",
-            json!({"expression": "object.data.a == 'x'", "message": "plan b", "messageExpression": "object.data.nope"}),
+            json!({"expression": "object.data.a == 'x'", "message": "plan b", "messageExpression": "'x' + object.data.nope"}),
             422,
             "Invalid",
             "plan b",

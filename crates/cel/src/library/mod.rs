@@ -3,6 +3,7 @@
 pub mod authz;
 pub(crate) mod encoders;
 pub(crate) mod format_string;
+pub(crate) mod json_patch;
 pub(crate) mod lists;
 pub(crate) mod math;
 pub mod named_format;
@@ -148,6 +149,7 @@ pub(crate) enum Library {
     Encoders,
     TwoVariables,
     Bindings,
+    JsonPatch,
 }
 
 impl Library {
@@ -172,6 +174,7 @@ impl Library {
             Library::Sets => sets::DECLS,
             Library::Math => math::DECLS,
             Library::Encoders => encoders::DECLS,
+            Library::JsonPatch => json_patch::DECLS,
             Library::TwoVariables | Library::Bindings => &[],
         }
     }
