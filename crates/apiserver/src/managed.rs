@@ -29,8 +29,8 @@ static FILTERS: LazyLock<Mutex<HashMap<(String, String, String), Arc<Filter>>>> 
 static CUSTOM_MAIN: LazyLock<Arc<Filter>> =
     LazyLock::new(|| Arc::new(Filter::Exclude(FieldSet::of_fields(&[&["status"]]))));
 static CUSTOM_STATUS: LazyLock<Arc<Filter>> = LazyLock::new(|| {
-    // All but the status; of the metadata only what the status subresource keeps from the old object.
-    Arc::new(Filter::Include(vec![vec![Match::field("status")], vec![Match::field("metadata")]]))
+    // Further fields beside spec and status are put back, too, but owned by who tried, as in Kubernetes.
+    Arc::new(Filter::Exclude(FieldSet::of_fields(&[&["metadata"], &["spec"]])))
 });
 
 fn make_filter(group: &str, kind: &str, subresource: &str) -> Filter {
@@ -62,6 +62,8 @@ fn with_tracker<R>(cx: &Context, work: impl FnOnce(Tracker<'_>) -> R) -> R {
             Nature::Custom(custom) => custom.converter(),
         },
         custom: cx.resource.is_custom(),
+        // As in Kubernetes: what the main resource resets, it does so in the version that was asked for only.
+        reset_elsewhere: if subresource == "status" { &reset } else { &Filter::Everything },
     })
 }
 

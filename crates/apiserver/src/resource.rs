@@ -166,6 +166,22 @@ impl Resource {
         }
     }
 
+    /// Fills in the defaults of an object that was applied: what is null in it stays, to be refused.
+    pub fn fill(&self, object: &mut Value) {
+        match &self.nature {
+            Nature::BuiltIn(_) => self.default(object),
+            Nature::Custom(custom) => custom.fill(object),
+        }
+    }
+
+    /// Brings a merged object into the form that reading it would give: merging leaves empty fields behind.
+    pub fn settle(&self, object: Value) -> Result<Value, Status> {
+        match &self.nature {
+            Nature::BuiltIn(_) => Ok(self.decode(object)?.object),
+            Nature::Custom(custom) => custom.settle(object),
+        }
+    }
+
     /// Makes an object ready to be created: nothing a client may not set is set.
     pub fn prepare_create(&self, object: &mut Value) {
         match &self.nature {
@@ -317,6 +333,22 @@ impl Resource {
         }
     }
 
+    /// Whether writing an object that reads like the stored one would change nothing: what a version does not know of is
+    /// lost when it is written in that version.
+    pub fn is_stored(&self, entry: &store::Entry, object: &Value) -> bool {
+        match &self.nature {
+            Nature::Custom(custom) if !custom.is_current(entry) => {
+                let mut stored = serde_json::from_slice::<Value>(&entry.value).unwrap_or_default();
+                let mut written = custom.store(object.clone());
+                for one in [&mut stored, &mut written] {
+                    crate::write::meta_mut(one).remove("resourceVersion");
+                }
+                stored == written
+            }
+            _ => true,
+        }
+    }
+
     /// The stored form, with a hole where the revision goes.
     pub fn encode(&self, object: &Value) -> store::Value {
         let mut bytes = Vec::with_capacity(1024);
@@ -347,8 +379,16 @@ pub const CRD: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition
 
 /// Decodes a built-in kind, given by its schema.
 pub fn decode_builtin(schema: Schema<'_>, kind: &str, version: &str, object: Value) -> Result<Decoded, Status> {
+    // No managers at all is a wish to forget them, and not the same as saying nothing.
+    let forget = object["metadata"]["managedFields"].as_array().is_some_and(Vec::is_empty);
     match schema::decode(object, schema) {
-        Ok(decoded) => Ok(Decoded { object: decoded.value, strict: decoded.unknown }),
+        Ok(decoded) => {
+            let mut object = decoded.value;
+            if forget {
+                crate::write::meta_mut(&mut object).insert("managedFields".into(), Value::Array(Vec::new()));
+            }
+            Ok(Decoded { object, strict: decoded.unknown })
+        }
         Err(error) => {
             Err(Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}")))
         }

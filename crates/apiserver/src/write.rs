@@ -115,8 +115,10 @@ impl Context {
         meta.insert("uid".into(), self.server.new_uid().into());
         let now = self.server.now();
         meta.insert("creationTimestamp".into(), now.clone().into());
-        resource.default(&mut object);
-        if !tracked {
+        if tracked {
+            resource.fill(&mut object);
+        } else {
+            resource.default(&mut object);
             managed::update(self, None, &mut object, &options.manager, &now);
         }
 
@@ -132,14 +134,22 @@ impl Context {
         }
         self.judge(&mut attributes).await?;
         let mut object = attributes.object;
+        if tracked {
+            // What may not be null and was let pass is gone when it is read again.
+            resource.default(&mut object);
+        }
         if !resource.is_custom() {
             for warning in kinds::warnings::create(&resource.group, &resource.kind, &object) {
                 self.warn(warning);
             }
         }
         let key = resource.key(&namespace, &name);
-        if view.get(resource, &key)?.is_some() {
-            return Err(Status::already_exists(&resource.group, &resource.plural, &name));
+        if let Some(existing) = view.get(resource, &key)? {
+            let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
+            if existing.object["metadata"].get("deletionTimestamp").is_some() {
+                status.message.insert_str(0, "object is being deleted: ");
+            }
+            return Err(status);
         }
         if options.dry_run {
             self.server.side_writes(self, view, &Value::Null, &object, &mut Vec::new())?;
@@ -237,15 +247,18 @@ impl Context {
                 None => meta.remove(field),
             };
         }
-        resource.default(&mut new);
         let now = self.server.now();
-        resource.prepare_update(&self.info.subresource, &mut new, old, &now);
-        if !tracked {
+        if tracked {
+            resource.fill(&mut new);
+        } else {
+            resource.default(&mut new);
             managed::update(self, Some(old), &mut new, &options.manager, &now);
         }
         let mut attributes = self.attributes(view, Operation::Update, name, new, old, options.dry_run);
-        // As in Kubernetes, what admission changes belongs to nobody.
+        // As in Kubernetes, what admission and the kind's own rules change belongs to nobody, and who tried to change what
+        // is put back owns it nevertheless, unless the kind says otherwise.
         self.mutate(&mut attributes).await?;
+        resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
         crate::plugins::complete(self, view, &mut attributes.object, old)?;
         let errors = resource.validate_update(&self.info.subresource, &attributes.object, old);
         if !errors.is_empty() {
@@ -253,15 +266,19 @@ impl Context {
         }
         self.judge(&mut attributes).await?;
         let mut new = attributes.object;
+        if tracked {
+            resource.default(&mut new);
+        }
         if !resource.is_custom() {
             for warning in kinds::warnings::update(&resource.group, &resource.kind, &new, old) {
                 self.warn(warning);
             }
         }
+        let unchanged = machinery::apply::keep_times_if_unchanged(old, &mut new);
         if options.dry_run {
             return Ok(Plan::nothing(Answer::Object { code: 200, object: new }));
         }
-        if machinery::apply::keep_times_if_unchanged(old, &mut new) {
+        if unchanged && current.entry.as_ref().is_none_or(|entry| resource.is_stored(entry, &new)) {
             return Ok(Plan::nothing(match &current.entry {
                 Some(entry) => Answer::Unchanged(entry.clone()),
                 None => Answer::Object { code: 200, object: new },
@@ -293,9 +310,6 @@ impl Context {
     }
 
     fn allows_unconditional(&self) -> bool {
-        if self.info.verb == "patch" {
-            return true;
-        }
         !self.resource.is_custom()
             && kinds::strategy::allows_unconditional_update(&self.resource.group, &self.resource.kind)
     }

@@ -64,6 +64,7 @@ fn main() {
         kind: "Pod",
         subresource: "",
         reset: &main,
+        reset_elsewhere: &Filter::Everything,
         converter: &OneVersion,
         custom: false,
     };

@@ -239,6 +239,12 @@ impl Reader {
         if flags.contains('a') {
             self.alone(&mut field, |node| node.atomic = true);
         }
+        if flags.contains('g') {
+            self.alone(&mut field, |node| {
+                assert!(matches!(node.shape, Shape::Object(_)), "{name} is granular, its type not read yet");
+                node.atomic = false;
+            });
+        }
         field
     }
 

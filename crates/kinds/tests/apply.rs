@@ -109,6 +109,7 @@ fn a_real_api_server_answered_the_same() {
                 kind,
                 subresource,
                 reset: &reset,
+                reset_elsewhere: &Filter::Everything,
                 converter: &OneVersion,
                 custom: false,
             };
@@ -169,8 +170,17 @@ fn who_scales_owns_the_replicas() {
     let paths = ReplicaPaths::standard("apps/v1");
     let scale = conductor_machinery::apply::scale_managers(Some(&parent), &paths).unwrap().unwrap();
     assert_eq!(scale, json!([entry("creator", "autoscaling/v1", "", replicas())]));
-    // Nothing scaled: nothing changes.
-    assert_eq!(parent_managers(Some(&parent), Some(&scale), "apps/v1", &paths).unwrap(), Some(parent.clone()));
+    // Nothing scaled: as on the real one, who updated has the replicas in an entry of their own now.
+    let parted = json!([
+        entry("creator", "apps/v1", "", json!({"f:spec": {"f:paused": {}}})),
+        entry("creator", "apps/v1", "", replicas())
+    ]);
+    assert_eq!(parent_managers(Some(&parent), Some(&scale), "apps/v1", &paths).unwrap(), Some(parted));
+    // Who applied has not.
+    let mut applied = parent.clone();
+    applied[0]["operation"] = "Apply".into();
+    let scale = conductor_machinery::apply::scale_managers(Some(&applied), &paths).unwrap();
+    assert_eq!(parent_managers(Some(&applied), scale.as_ref(), "apps/v1", &paths).unwrap(), Some(applied));
     let scale = json!([entry("sc", "autoscaling/v1", "scale", replicas())]);
     let expected = json!([
         entry("creator", "apps/v1", "", json!({"f:spec": {"f:paused": {}}})),

@@ -8,6 +8,7 @@ mod cluster;
 mod exchange;
 mod namespace;
 pub mod parity;
+pub mod sequences;
 pub mod wire;
 
 pub use cluster::{Cluster, KUBECONFIG, program, skip};

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # p short long: a package. o type: an object, its fields below it as ` name type proto flags attributes`.
 # s type values: a string with a name of its own. m, l type of: a map, a list with a name of its own (w: protobuf wraps it).
 # k group/version kind type: a kind; core is the group without a name.
-# flags: e omitempty, z omitzero, p pointer, r required, a atomic, - none. attributes: k=list keys, set, m=merge key (or m),
+# flags: e omitempty, z omitzero, p pointer, r required, a atomic, g granular though its type is atomic, - none. attributes: k=list keys, set, m=merge key (or m),
 # t retain keys, i=protobuf numbers:names of the inlined structs around it, d=default.
 ";
 
@@ -159,6 +159,10 @@ impl Table<'_> {
         if property["x-kubernetes-map-type"] == "atomic" {
             ensure!(expression.starts_with("{}"), "an atomic field that is no map");
             flags.push('a');
+        }
+        let refers = property.get("$ref").is_some() || property.get("allOf").is_some();
+        if property["x-kubernetes-map-type"] == "granular" && refers {
+            flags.push('g');
         }
         if flags.is_empty() {
             flags.push('-');

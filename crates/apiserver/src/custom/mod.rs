@@ -57,7 +57,7 @@ impl Custom {
         match version.structural.coerce(&mut object, crate::resource::object_meta()) {
             Ok(dropped) => strict.extend(dropped),
             Err(error) => {
-                return Err(Status::bad_request(format!("{} cannot be read: {error}", self.definition.kind)));
+                return Err(self.unreadable(&error));
             }
         }
         strict.extend(version.structural.prune(&mut object));
@@ -65,9 +65,27 @@ impl Custom {
         Ok(Decoded { object, strict })
     }
 
+    fn unreadable(&self, error: &field::Error) -> Status {
+        let (kind, version) = (&self.definition.kind, &self.version().name);
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    }
+
     /// Fills in defaults.
     pub fn default(&self, object: &mut Value) {
         self.version().structural.default(object);
+    }
+
+    /// Fills in defaults and leaves nulls alone.
+    pub fn fill(&self, object: &mut Value) {
+        self.version().structural.fill(object);
+    }
+
+    /// Brings the metadata of a merged object into shape.
+    pub fn settle(&self, mut object: Value) -> Result<Value, Status> {
+        match self.version().structural.coerce(&mut object, crate::resource::object_meta()) {
+            Ok(_) => Ok(object),
+            Err(error) => Err(self.unreadable(&error)),
+        }
     }
 
     /// A new object: no status if that is written on its own, the first generation.
@@ -110,13 +128,15 @@ impl Custom {
         let mut object = old.clone();
         if let Some(fields) = object.as_object_mut() {
             match status {
-                Some(status) => fields.insert("status".into(), status),
-                None => fields.remove("status"),
+                Some(status) if !status.is_null() => fields.insert("status".into(), status),
+                _ => fields.remove("status"),
             };
         }
-        if let Some(managed) = managed {
-            crate::write::meta_mut(&mut object).insert("managedFields".into(), managed);
-        }
+        let meta = crate::write::meta_mut(&mut object);
+        match managed {
+            Some(managed) => meta.insert("managedFields".into(), managed),
+            None => meta.remove("managedFields"),
+        };
         *new = object;
     }
 
@@ -172,6 +192,8 @@ impl Custom {
             object["apiVersion"] = own.into();
             self.version().structural.prune(&mut object);
         } else {
+            // The schema may have lost fields since.
+            self.version().structural.prune(&mut object);
             self.version().structural.default(&mut object);
         }
         object
@@ -199,6 +221,12 @@ impl Custom {
         self.version().scale.clone()
     }
 
+    /// The same of all versions, each with its group; none for versions that do not scale.
+    pub fn scales(&self) -> impl Iterator<Item = (String, Option<&(String, String, String)>)> {
+        let versions = self.definition.versions.iter().enumerate();
+        versions.map(|(at, version)| (self.definition.api_version(at), version.scale.as_ref()))
+    }
+
     /// A table row.
     pub fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
         columns::cells(&self.version().columns, object, now)
@@ -212,12 +240,13 @@ impl Custom {
 
 impl Converter for Definition {
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConvertError> {
-        let at = (0..self.versions.len())
-            .find(|at| self.api_version(*at) == api_version)
-            .ok_or(ConvertError::NoSuchVersion)?;
+        if !(0..self.versions.len()).any(|at| self.api_version(at) == api_version) {
+            let why = format!("request to convert CR to an invalid group/version: {api_version}");
+            return Err(ConvertError::Failed(why));
+        }
+        // Nothing is pruned: who has set fields that another manager's version does not know cannot be compared with it.
         let mut object = object.clone();
         object["apiVersion"] = api_version.into();
-        self.versions[at].structural.prune(&mut object);
         Ok(object)
     }
 

@@ -4,6 +4,7 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod patch;
+mod scale;
 pub mod select;
 pub mod subresources;
 pub mod watch;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use machinery::patch;
+use machinery::schema::Schema;
 use machinery::status::Status;
 use serde_json::Value;
 
@@ -11,11 +12,25 @@ use crate::media;
 use crate::plan::{Plan, View};
 use crate::write::{Change, Done};
 
-enum Patch {
+/// A patch that has been read.
+pub(super) enum Patch {
     Json(Value),
     Merge(Value),
     Strategic(Value),
     Apply(Value),
+}
+
+impl Patch {
+    /// The patched object; what is applied is merged elsewhere, by its managers.
+    pub(super) fn change(&self, old: &Value, schema: Schema<'_>) -> Result<Value, Status> {
+        let patched = match self {
+            Patch::Apply(applied) => return Ok(applied.clone()),
+            Patch::Json(patch) => patch::apply_json_patch(old, patch),
+            Patch::Merge(patch) => patch::apply_merge_patch(old, patch),
+            Patch::Strategic(patch) => patch::apply_strategic_merge_patch(old, patch, schema),
+        };
+        patched.map_err(|error| error.to_status())
+    }
 }
 
 impl Context {
@@ -39,7 +54,7 @@ impl Context {
         self.plan_update(view, &options, &change).await
     }
 
-    fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
+    pub(super) fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
         let media = media::content_type(&self.headers);
         let known = matches!(
             media.strip_prefix("application/"),
@@ -73,16 +88,13 @@ impl Context {
     }
 
     fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
-        let patched = match patch {
-            Patch::Apply(applied) => {
-                let object = managed::apply(self, Some(old), applied, options, &self.server.now())?;
-                return Ok(Change { object, conditional: true, tracked: true });
-            }
-            Patch::Json(patch) => patch::apply_json_patch(old, patch),
-            Patch::Merge(patch) => patch::apply_merge_patch(old, patch),
-            Patch::Strategic(patch) => patch::apply_strategic_merge_patch(old, patch, self.resource.schema()),
-        };
-        let patched = patched.map_err(|error| error.to_status())?;
+        if let Patch::Apply(applied) = patch {
+            let object = self.applied(Some(old), applied, options)?;
+            // Without a version of its own, what was overtaken is applied anew.
+            let conditional = !applied["metadata"]["resourceVersion"].is_null();
+            return Ok(Change { object, conditional, tracked: true });
+        }
+        let patched = patch.change(old, self.resource.schema())?;
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
         let refused = |why: String| {
             let path = machinery::field::Path::root("patch");
@@ -98,7 +110,7 @@ impl Context {
             }
             _ => status,
         })?;
-        let mut object = decoded.object;
+        let object = decoded.object;
         if !decoded.strict.is_empty() {
             match options.field_validation {
                 FieldValidation::Ignore => {}
@@ -108,11 +120,14 @@ impl Context {
                 }
             }
         }
-        if same_version {
-            // The patch says nothing of the version, so it is none of its conditions.
-            crate::write::meta_mut(&mut object).remove("resourceVersion");
-        }
-        Ok(Change { object, conditional: true, tracked: false })
+        // If the patch says nothing of the version, it is none of its conditions.
+        Ok(Change { object, conditional: !same_version, tracked: false })
+    }
+
+    /// The merged object as it would be read: merging leaves empty fields behind.
+    fn applied(&self, old: Option<&Value>, applied: &Value, options: &WriteOptions) -> Result<Value, Status> {
+        let object = managed::apply(self, old, applied, options, &self.server.now())?;
+        self.resource.settle(object)
     }
 
     async fn plan_create_by_apply(
@@ -121,7 +136,7 @@ impl Context {
         applied: &Value,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
-        let object = managed::apply(self, None, applied, options, &self.server.now())?;
+        let object = self.applied(None, applied, options)?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && version != "0" {
             return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::dispatch::{answer, finish};
 use crate::plan::View;
 use crate::render::encode_ordered;
-use crate::write::{Change, Done, MODIFIED};
+use crate::write::Change;
 
 /// Answers a request about a part of an object.
 pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
@@ -26,8 +26,8 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         return Err(Status::method_not_allowed());
     }
     match (&*info.subresource, &*info.verb) {
-        ("scale", "get") => scale_get(cx),
-        ("scale", _) => scale_write(cx, body).await,
+        ("scale", "get") => super::scale::get(cx),
+        ("scale", _) => super::scale::write(cx, body).await,
         ("token", "create") => token(cx, &body),
         ("binding", "create") => binding(cx, body).await,
         ("eviction", "create") => eviction(cx, body).await,
@@ -50,12 +50,12 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     }
 }
 
-fn stored(cx: &Context) -> Result<Value, Status> {
+pub(super) fn stored(cx: &Context) -> Result<Value, Status> {
     let key = cx.resource.key(&cx.info.namespace, &cx.info.name);
     View::new(&cx.server.store).get(&cx.resource, &key)?.map(|current| current.object).ok_or_else(|| cx.not_found())
 }
 
-fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
+pub(super) fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
     use crate::media::Encoding;
     if cx.accept.encoding == Encoding::Protobuf {
         if let Some(schema) = kinds::schema_of(schema.0, schema.1, schema.2) {
@@ -64,116 +64,6 @@ fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> 
         }
     }
     answer(code, Body::whole(encode_ordered(value, cx.accept)), cx.accept.encoding.content_type())
-}
-
-const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
-
-/// The scale of an object, as an object of its own.
-fn scale_of(cx: &Context, object: &Value) -> Value {
-    let paths = scale_paths(cx);
-    let at = |path: &str| match path {
-        "" => Value::Null,
-        path => object.pointer(path).cloned().unwrap_or(Value::Null),
-    };
-    let meta = &object["metadata"];
-    let mut own = json!({
-        "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
-        "creationTimestamp": meta["creationTimestamp"],
-    });
-    if cx.resource.namespaced {
-        own["namespace"] = meta["namespace"].clone();
-    }
-    let selector = match at(&paths.selector) {
-        Value::String(text) => text,
-        labels @ Value::Object(_)
-            if labels.get("matchLabels").is_none() && labels.get("matchExpressions").is_none() =>
-        {
-            // ReplicationController: a plain map.
-            let labels = labels.as_object().cloned().unwrap_or_default();
-            machinery::selector::Selector::from_labels(&labels).to_string()
-        }
-        selector => machinery::selector::Selector::from_object(&selector).map(|s| s.to_string()).unwrap_or_default(),
-    };
-    let mut status = json!({"replicas": at(&paths.status).as_i64().unwrap_or(0)});
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
-    }
-    let mut spec = json!({});
-    if let Some(replicas) = at(&paths.spec).as_i64().filter(|replicas| *replicas != 0) {
-        spec["replicas"] = replicas.into();
-    }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": own, "spec": spec, "status": status})
-}
-
-struct ScalePaths {
-    spec: String,
-    status: String,
-    selector: String,
-}
-
-fn scale_paths(cx: &Context) -> ScalePaths {
-    if let crate::resource::Nature::Custom(custom) = &cx.resource.nature {
-        if let Some((spec, status, selector)) = custom.scale() {
-            return ScalePaths { spec, status, selector };
-        }
-    }
-    ScalePaths { spec: "/spec/replicas".into(), status: "/status/replicas".into(), selector: "/spec/selector".into() }
-}
-
-fn scale_get(cx: &Context) -> Result<Response<Body>, Status> {
-    Ok(shown(cx, 200, &scale_of(cx, &stored(cx)?), SCALE))
-}
-
-async fn scale_write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
-    let options = cx.write_options("UpdateOptions")?;
-    let wanted = if cx.info.verb == "update" { Some(cx.decode_as(&body, SCALE, &options)?) } else { None };
-    let paths = scale_paths(cx);
-    let (wanted, body, options, paths) = (&wanted, &body, &options, &paths);
-    let change = |old: &Value| {
-        let current = scale_of(cx, old);
-        let scale = match wanted {
-            Some(scale) => scale.clone(),
-            None => patched_scale(cx, &current, body)?,
-        };
-        let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-        if replicas < 0 {
-            let path = machinery::field::Path::root("spec").child("replicas");
-            let detail = "must be greater than or equal to 0";
-            let error = machinery::field::Error::invalid(&path, replicas, detail);
-            return Err(Status::invalid("autoscaling", "Scale", &cx.info.name, &[error]));
-        }
-        let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        if !version.is_empty() && old["metadata"]["resourceVersion"] != version {
-            return Err(cx.conflict(MODIFIED));
-        }
-        let mut object = old.clone();
-        set_pointer(&mut object, &paths.spec, replicas.into());
-        crate::write::meta_mut(&mut object).remove("resourceVersion");
-        Ok(Change { object, conditional: false, tracked: false })
-    };
-    let change = &change;
-    let done = cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
-    let object = match done {
-        Done::Entry(_, entry) => crate::plan::parse_stored(&entry)?,
-        Done::Object(_, object) => object,
-        Done::Status(status) => return Err(status),
-    };
-    Ok(shown(cx, 200, &scale_of(cx, &object), SCALE))
-}
-
-fn patched_scale(cx: &Context, scale: &Value, body: &Bytes) -> Result<Value, Status> {
-    use machinery::patch::{apply_json_patch, apply_merge_patch};
-    let (patch, _) = crate::context::parse_json(body)?;
-    let patched = match crate::media::content_type(&cx.headers) {
-        "application/json-patch+json" => apply_json_patch(scale, &patch),
-        "application/merge-patch+json" | "application/strategic-merge-patch+json" => apply_merge_patch(scale, &patch),
-        other => {
-            return Err(Status::unsupported_media_type(format!(
-                "{other} cannot patch a Scale: use a merge or JSON patch"
-            )));
-        }
-    };
-    patched.map_err(|error| Status::bad_request(error.to_string()))
 }
 
 /// Sets a value deep in an object, making the maps on the way.

@@ -35,6 +35,7 @@ fuzz_target!(|text: &str| {
         kind,
         subresource: "",
         reset: &reset,
+        reset_elsewhere: &Filter::Everything,
         converter: &OneVersion,
         custom: false,
     };

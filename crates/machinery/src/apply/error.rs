@@ -81,8 +81,8 @@ pub enum UpdateError {
     #[error("failed to decode managed fields: {0}")]
     Managed(#[from] ManagedError),
     /// An object could not be brought to another version.
-    #[error("failed to convert object: {0}")]
-    Convert(#[from] ConvertError),
+    #[error("{0}")]
+    Convert(String),
 }
 
 /// Why an apply is refused.

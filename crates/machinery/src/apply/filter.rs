@@ -1,5 +1,6 @@
 //! Which fields a write may own: a resource's strategy resets the others.
 
+use super::compare::Comparison;
 use super::path::PathElement;
 use super::set::{Entry, FieldSet};
 
@@ -39,6 +40,15 @@ impl Match {
 }
 
 impl Filter {
+    /// What counts of a comparison.
+    pub(super) fn filtered(&self, comparison: Comparison) -> Comparison {
+        Comparison {
+            added: self.keep(comparison.added),
+            modified: self.keep(comparison.modified),
+            removed: self.keep(comparison.removed),
+        }
+    }
+
     /// What counts of a set.
     pub fn keep(&self, set: FieldSet) -> FieldSet {
         match self {

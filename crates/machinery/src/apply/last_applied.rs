@@ -41,6 +41,10 @@ pub(super) fn renew(object: &mut Value, patch: &Value) {
     let mut patch = patch.clone();
     if let Some(Value::Object(annotations)) = patch.get_mut("metadata").and_then(|m| m.get_mut("annotations")) {
         annotations.remove(LAST_APPLIED);
+        // Kubernetes reads and writes the annotations as texts on the way.
+        for value in annotations.values_mut().filter(|value| value.is_null()) {
+            *value = Value::String(String::new());
+        }
     }
     let mut text = String::new();
     write_json(&patch, &mut text);

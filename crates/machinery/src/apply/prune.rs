@@ -4,14 +4,17 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::error::{ApplyError, ConvertError, UpdateError};
+use super::error::{ApplyError, ConvertError, UpdateError, listed};
 use super::field_set::to_field_set;
 use super::managed::Managed;
 use super::remove::remove_items;
 use super::set::FieldSet;
 use super::tracker::Tracker;
 use super::types::Type;
+use super::validate::validate;
 use crate::schema::Schema;
+
+const DANGLING: &str = "failed add back dangling items: failed to convert pruned object to last applied version: ";
 
 /// What a manager applied the time before.
 pub(super) struct Last {
@@ -33,14 +36,33 @@ impl Tracker<'_> {
     }
 
     /// The object in another version; none if there is no such version.
-    fn in_version<'v>(&self, from: &Versioned<'v>, api_version: &str) -> Result<Option<Versioned<'v>>, UpdateError> {
+    fn in_version<'v>(
+        &self,
+        from: &Versioned<'v>,
+        api_version: &str,
+        what: &str,
+    ) -> Result<Option<Versioned<'v>>, UpdateError> {
         if from.api_version == api_version {
             return Ok(Some(from.clone()));
         }
-        match self.converter.convert(&from.object, api_version) {
-            Ok(object) => Ok(Some(Versioned { object: Cow::Owned(object), api_version: api_version.to_owned() })),
+        if api_version == self.api_version {
+            return self.in_own_version(from, what);
+        }
+        let what = format!("failed to prune fields: {what}");
+        let converted = self.converted(&from.object, api_version, &what)?;
+        Ok(converted.map(|(object, _)| Versioned { object: Cow::Owned(object), api_version: api_version.to_owned() }))
+    }
+
+    /// Back in the version that was asked for, which the converter may call by a schema of its own.
+    fn in_own_version<'v>(&self, from: &Versioned<'v>, what: &str) -> Result<Option<Versioned<'v>>, UpdateError> {
+        let failed = |why: String| UpdateError::Convert(format!("failed to prune fields: {what}{why}"));
+        match self.converter.convert(&from.object, self.api_version) {
+            Ok(object) => {
+                validate(&object, self.schema, false).map_err(|errors| failed(listed(&errors)))?;
+                Ok(Some(Versioned { object: Cow::Owned(object), api_version: self.api_version.to_owned() }))
+            }
             Err(ConvertError::NoSuchVersion) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(failed(error.to_string())),
         }
     }
 }
@@ -59,7 +81,8 @@ pub(super) fn prune(
     last: &Last,
 ) -> Result<Value, ApplyError> {
     let merged = Versioned { object: Cow::Borrowed(merged), api_version: tracker.api_version.to_owned() };
-    let converted = tracker.in_version(&merged, &last.api_version)?;
+    let converted =
+        tracker.in_version(&merged, &last.api_version, "failed to convert merged object to last applied version: ")?;
     let (Some(converted), Some(schema)) = (converted, tracker.schema_in(&last.api_version)) else {
         return Ok(merged.object.into_owned());
     };
@@ -70,7 +93,7 @@ pub(super) fn prune(
     let pruned = add_back_owned(tracker, converted.clone(), pruned, set, managed)?;
 
     // Of what is missing now, only what the last configuration had may go.
-    let pruned = match tracker.in_version(&pruned, &last.api_version)? {
+    let pruned = match tracker.in_version(&pruned, &last.api_version, DANGLING)? {
         None => converted,
         Some(pruned) => {
             let missing = named(&converted.object, schema).difference(&named(&pruned.object, schema));
@@ -78,7 +101,7 @@ pub(super) fn prune(
             Versioned { object: Cow::Owned(removed), api_version: last.api_version.clone() }
         }
     };
-    let back = tracker.in_version(&pruned, tracker.api_version)?;
+    let back = tracker.in_version(&pruned, tracker.api_version, "")?;
     Ok(back.unwrap_or(merged).object.into_owned())
 }
 
@@ -102,10 +125,13 @@ fn add_back_owned<'v>(
     // The version at hand first: conversion may need fields that it brings back.
     owned.sort_by_key(|(version, _)| *version != pruned.api_version);
     for (version, owned) in owned {
+        let what = |which: &str| {
+            format!("failed add back owned items: failed to convert {which} object at version {version}: ")
+        };
         let (Some(schema), Some(whole), Some(part)) = (
             tracker.schema_in(&version),
-            tracker.in_version(&merged, &version)?,
-            tracker.in_version(&pruned, &version)?,
+            tracker.in_version(&merged, &version, &what("merged"))?,
+            tracker.in_version(&pruned, &version, &what("pruned"))?,
         ) else {
             continue;
         };

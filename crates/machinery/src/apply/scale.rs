@@ -72,12 +72,9 @@ pub fn parent_managers(
             out.entries.push(entry);
             continue;
         };
-        // The Scale's entries carry the Scale's version in their identity.
-        let mut id = entry.id.clone();
-        if !id.api_version.is_empty() {
-            id.api_version = SCALE_VERSION.to_owned();
-        }
-        if of_scale.take(&id).is_none() && of_scale.take(&entry.id).is_none() {
+        // As in Kubernetes, those who update have the Scale's version in their identity there and never find their
+        // entry again: they lose the replicas to an entry of their own, without a time.
+        if of_scale.take(&entry.id).is_none() {
             let left = entry.set()?.difference(&FieldSet::from_iter([path.clone()]));
             entry.fields = Fields::Set(left);
         }

@@ -30,6 +30,7 @@ impl Sample {
             kind: "Sample",
             subresource: "",
             reset: &EVERYTHING,
+            reset_elsewhere: &Filter::Everything,
             converter: &OneVersion,
             custom: true,
         }

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::blank::{blank, blank_custom};
 use super::compare::{Comparison, compare_unmanaged};
-use super::error::{ConvertError, ManagedError, UpdateError};
+use super::error::{ConvertError, ManagedError, UpdateError, listed};
 use super::filter::Filter;
 use super::managed::{Fields, Managed, ManagedEntry, ManagerId, Operation, cap};
 use super::raw;
 use super::reconcile::reconcile;
 use super::set::FieldSet;
 use super::types::Type;
+use super::validate::validate;
 use crate::schema::Schema;
 
 /// Brings objects from one version of their kind to another.
@@ -54,6 +55,8 @@ pub struct Tracker<'a> {
     pub subresource: &'a str,
     /// What this (sub)resource resets and nobody can own through it.
     pub reset: &'a Filter,
+    /// The same for what managers of the kind's other versions own.
+    pub reset_elsewhere: &'a Filter,
     /// To the kind's other versions.
     pub converter: &'a dyn Converter,
     /// Custom resources: an object that does not exist has no fields at all, and its schema may have changed since its
@@ -117,6 +120,14 @@ fn is_reset(given: &Value) -> bool {
     }
 }
 
+/// Whether nobody stands twice in a record. Writes through `scale` leave such records behind.
+fn distinct(entries: &[Value]) -> bool {
+    let same = |a: &Value, b: &Value| {
+        ["manager", "operation", "apiVersion", "subresource"].iter().all(|name| a.get(*name) == b.get(*name))
+    };
+    entries.iter().enumerate().all(|(at, entry)| !entries[..at].iter().any(|other| same(entry, other)))
+}
+
 fn has_uid(object: &Value) -> bool {
     object
         .get("metadata")
@@ -138,8 +149,8 @@ impl<'a> Tracker<'a> {
     /// Records in `new` who manages its fields after a create (no `live`), update or patch by `manager` at `now`
     /// (RFC 3339, whole seconds, UTC).
     ///
-    /// An update that changes no field leaves every entry as it was, times included. On an error, which objects that fit
-    /// their schema do not cause, the managers of the live object stay.
+    /// An update that changes no field leaves every entry as it was, times included. On an error all managers are
+    /// forgotten, as in Kubernetes: it comes of objects that do not fit a schema that one of them used.
     pub fn update(&self, live: Option<&Value>, new: &mut Value, manager: &str, now: &str) -> Result<(), UpdateError> {
         let given = take_managed(new);
         match self.try_update(live, new, given, manager, now) {
@@ -153,7 +164,7 @@ impl<'a> Tracker<'a> {
                 Ok(())
             }
             Err(error) => {
-                put_managed(new, live.and_then(managed_of).cloned());
+                put_managed(new, None);
                 Err(error)
             }
         }
@@ -202,6 +213,7 @@ impl<'a> Tracker<'a> {
     fn current(&self, recorded: &Value) -> bool {
         recorded.as_array().is_some_and(|entries| {
             !entries.is_empty()
+                && distinct(entries)
                 && entries.iter().all(|entry| {
                     let fits = || entry.get("fieldsV1").is_some_and(|raw| raw::fits(raw, Type::root(self.schema)));
                     entry.get("apiVersion").and_then(Value::as_str) == Some(self.api_version)
@@ -233,12 +245,28 @@ impl<'a> Tracker<'a> {
         recorded.map_or_else(|| Ok(Managed::default()), |recorded| Managed::read(recorded.clone()))
     }
 
-    /// What differs in a version, without what is reset.
-    fn filtered(&self, comparison: Comparison) -> Comparison {
-        Comparison {
-            added: self.reset.keep(comparison.added),
-            modified: self.reset.keep(comparison.modified),
-            removed: self.reset.keep(comparison.removed),
+    /// The object in another version, which it must fit; none if there is no such version.
+    pub(super) fn converted(
+        &self,
+        object: &Value,
+        api_version: &str,
+        what: &str,
+    ) -> Result<Option<(Value, Schema<'_>)>, UpdateError> {
+        let failed = |why: String| UpdateError::Convert(format!("{what}{why}"));
+        let Some(schema) = self.converter.schema(api_version) else {
+            return match self.converter.convert(object, api_version) {
+                Ok(_) | Err(ConvertError::NoSuchVersion) => Ok(None),
+                Err(error) => Err(failed(error.to_string())),
+            };
+        };
+        match self.converter.convert(object, api_version) {
+            Ok(mut object) => {
+                take_managed(&mut object);
+                validate(&object, schema, false).map_err(|errors| failed(listed(&errors)))?;
+                Ok(Some((object, schema)))
+            }
+            Err(ConvertError::NoSuchVersion) => Ok(None),
+            Err(error) => Err(failed(error.to_string())),
         }
     }
 
@@ -249,19 +277,18 @@ impl<'a> Tracker<'a> {
         live: &Value,
         new: &Value,
     ) -> Result<Option<Comparison>, UpdateError> {
-        let converted = |object| match self.converter.convert(object, api_version) {
-            Ok(object) => Ok(Some(object)),
-            Err(ConvertError::NoSuchVersion) => Ok(None),
-            Err(error) => Err(error),
+        let Some((live, schema)) = self.converted(live, api_version, "failed to convert old object: ")? else {
+            return Ok(None);
         };
-        let Some(schema) = self.converter.schema(api_version) else { return Ok(None) };
-        let (Some(live), Some(new)) = (converted(live)?, converted(new)?) else { return Ok(None) };
-        Ok(Some(self.filtered(compare_unmanaged(&live, &new, schema)?)))
+        let Some((new, _)) = self.converted(new, api_version, "failed to convert new object: ")? else {
+            return Ok(None);
+        };
+        Ok(Some(self.reset_elsewhere.filtered(compare_unmanaged(&live, &new, schema)?)))
     }
 
     /// The comparison in our own version.
     pub(super) fn compared(&self, live: &Value, new: &Value) -> Result<Comparison, UpdateError> {
-        Ok(self.filtered(compare_unmanaged(live, new, self.schema)?))
+        Ok(self.reset.filtered(compare_unmanaged(live, new, self.schema)?))
     }
 
     /// The managers after an update.
@@ -352,13 +379,8 @@ impl<'a> Tracker<'a> {
             let schema = if entry.api_version == self.api_version {
                 self.schema
             } else {
-                match self.converter.convert(live, &entry.api_version) {
-                    Ok(_) => {}
-                    Err(ConvertError::NoSuchVersion) => continue,
-                    Err(error) => return Err(error.into()),
-                }
-                match self.converter.schema(&entry.api_version) {
-                    Some(schema) => schema,
+                match self.converted(live, &entry.api_version, "")? {
+                    Some((_, schema)) => schema,
                     None => continue,
                 }
             };

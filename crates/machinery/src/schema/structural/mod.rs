@@ -80,6 +80,11 @@ impl Structural {
         defaults::fill(value, Some(self.schema()));
     }
 
+    /// Fills in defaults only, also where a null may not be.
+    pub fn fill(&self, value: &mut Value) {
+        defaults::fill(value, Some(self.schema()));
+    }
+
     /// Drops what the schema does not know and names it as strict validation words it, sorted. The object's own apiVersion, kind
     /// and metadata are left alone, see [`Structural::coerce`].
     pub fn prune(&self, value: &mut Value) -> Vec<String> {

@@ -1,0 +1,236 @@
+//! The `scale` subresource: an object's replicas as an object of its own, for those who know nothing else of it.
+
+use bytes::Bytes;
+use http::Response;
+use machinery::apply::{Filter, Path};
+use machinery::apply::{OneVersion, ReplicaPaths, SCALE_VERSION, Tracker, parent_managers, scale_managers};
+use machinery::schema::Schema;
+use machinery::status::Status;
+use serde_json::{Value, json};
+
+use super::patch::Patch;
+use super::subresources::{set_pointer, shown, stored};
+use crate::body::Body;
+use crate::context::{Context, WriteOptions};
+use crate::resource::Nature;
+use crate::write::{Change, Done, MODIFIED};
+
+const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
+/// Stands for replicas that are not set, as in Kubernetes: a client may not send it.
+const UNSET: i64 = i32::MIN as i64;
+
+const NO_BLANK_SCALE: &str = "failed to create manager for existing fields: failed to convert live object (/; \
+    autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
+
+/// `GET`.
+pub fn get(cx: &Context) -> Result<Response<Body>, Status> {
+    let object = stored(cx)?;
+    let paths = Paths::of(cx);
+    if cx.resource.is_custom() && object.pointer(&paths.spec).and_then(Value::as_i64).is_none() {
+        let dotted = paths.spec.replace('/', ".");
+        return Err(Status::internal(format!(
+            "Internal error occurred: the spec replicas field {dotted:?} does not exist"
+        )));
+    }
+    Ok(shown(cx, 200, &scale_of(cx, &object, &paths), SCALE))
+}
+
+/// `PUT` and `PATCH`: the Scale is changed, then the object by it.
+pub async fn write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let put = cx.info.verb == "update";
+    let mut options = cx.write_options(if put { "UpdateOptions" } else { "PatchOptions" })?;
+    let wanted = match put {
+        true => Wanted::Whole(cx.decode_as(&body, SCALE, &options)?),
+        false => Wanted::Patch(cx.read_patch(&body, &mut options)?),
+    };
+    let paths = Paths::of(cx);
+    let (wanted, options, paths) = (&wanted, &options, &paths);
+    let change = |old: &Value| changed(cx, old, wanted, options, paths);
+    let change = &change;
+    let done = cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
+    let object = match done {
+        Done::Entry(_, entry) => crate::plan::parse_stored(&entry)?,
+        Done::Object(_, object) => object,
+        Done::Status(status) => return Err(status),
+    };
+    Ok(shown(cx, 200, &scale_of(cx, &object, paths), SCALE))
+}
+
+enum Wanted {
+    Whole(Value),
+    Patch(Patch),
+}
+
+/// The object with the replicas that its changed Scale has, and the managers.
+fn changed(
+    cx: &Context,
+    old: &Value,
+    wanted: &Wanted,
+    options: &WriteOptions,
+    paths: &Paths,
+) -> Result<Change, Status> {
+    let schema = kinds::schema_of(SCALE.0, SCALE.1, SCALE.2)
+        .ok_or_else(|| Status::internal("the kind Scale is not in the table of kinds"))?;
+    let unreadable = |error| Status::internal(format!("the managers of the object cannot be read: {error}"));
+    let recorded = old["metadata"].get("managedFields");
+    let mut current = scale_of(cx, old, paths);
+    if cx.resource.is_custom() && old.pointer(&paths.spec).and_then(Value::as_i64).is_none() {
+        current["spec"]["replicas"] = UNSET.into();
+    }
+    if let Some(managers) = scale_managers(recorded, &paths.replicas).map_err(unreadable)? {
+        current["metadata"]["managedFields"] = managers;
+    }
+    let scale = changed_scale(cx, &current, wanted, options, schema)?;
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if cx.resource.is_custom() && replicas == UNSET {
+        let dotted = paths.spec.replace('/', ".");
+        return Err(Status::bad_request(format!("the spec replicas field {dotted:?} cannot be empty")));
+    }
+    if replicas < 0 && !cx.resource.is_custom() {
+        let path = machinery::field::Path::root("spec").child("replicas");
+        let detail = "must be greater than or equal to 0";
+        let error = machinery::field::Error::invalid(&path, replicas, detail);
+        return Err(Status::invalid("autoscaling", "Scale", &cx.info.name, &[error]));
+    }
+    let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if !version.is_empty() && old["metadata"]["resourceVersion"] != version {
+        return Err(cx.conflict(MODIFIED));
+    }
+    let mut object = old.clone();
+    set_pointer(&mut object, &paths.spec, replicas.into());
+    let api_version = cx.resource.api_version();
+    let managers = parent_managers(recorded, scale["metadata"].get("managedFields"), &api_version, &paths.replicas)
+        .map_err(unreadable)?;
+    let meta = crate::write::meta_mut(&mut object);
+    match managers {
+        Some(managers) => meta.insert("managedFields".into(), managers),
+        None => meta.remove("managedFields"),
+    };
+    Ok(Change { object, conditional: false, tracked: true })
+}
+
+/// The Scale after the request, its managers included.
+fn changed_scale(
+    cx: &Context,
+    current: &Value,
+    wanted: &Wanted,
+    options: &WriteOptions,
+    schema: Schema<'_>,
+) -> Result<Value, Status> {
+    let tracker = Tracker {
+        schema,
+        api_version: SCALE_VERSION,
+        kind: SCALE.2,
+        subresource: "scale",
+        reset: &Filter::Everything,
+        converter: &OneVersion,
+        custom: false,
+        reset_elsewhere: &Filter::Everything,
+    };
+    let now = cx.server.now();
+    let patched = match wanted {
+        Wanted::Whole(scale) => scale.clone(),
+        Wanted::Patch(Patch::Apply(applied)) => {
+            if cx.resource.is_custom() && current["metadata"].get("managedFields").is_none() {
+                // The real one cannot make an empty Scale of a custom resource to begin with.
+                return Err(Status::new(500, "", NO_BLANK_SCALE));
+            }
+            let scale = tracker.apply(Some(current), applied, &options.manager, options.force, &now)?;
+            let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
+            if cx.resource.is_custom() && replicas(&scale) != replicas(current) {
+                // Nor can it make anything of a merged one: only who agrees with what is there may apply.
+                let text = |name: &str| applied["metadata"][name].as_str().unwrap_or_default();
+                let (namespace, name) = (text("namespace"), text("name"));
+                let why = "request to convert CR to an invalid group/version: autoscaling/v1";
+                let what = format!("({namespace}/{name}; autoscaling/v1, Kind=Scale) to proper version");
+                return Err(Status::new(500, "", format!("failed to convert new object {what}: {why}")));
+            }
+            return Ok(scale);
+        }
+        Wanted::Patch(patch) => {
+            let patched = patch.change(current, schema)?;
+            crate::resource::decode_builtin(schema, SCALE.2, SCALE.1, patched)?.object
+        }
+    };
+    let mut scale = plain(patched);
+    if let Err(error) = tracker.update(Some(current), &mut scale, &options.manager, &now) {
+        tracing::debug!(%error, request = cx.info.describe(), "the managers of a Scale could not be brought up to date");
+    }
+    Ok(scale)
+}
+
+/// A Scale as its Go type writes it: no zero replicas are asked for, but zero are counted.
+fn plain(mut scale: Value) -> Value {
+    if let Some(spec) = scale.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|name, value| name != "replicas" || value.as_i64() != Some(0));
+    }
+    if scale["spec"].is_null() {
+        scale["spec"] = json!({});
+    }
+    if scale["status"]["replicas"].is_null() {
+        scale["status"]["replicas"] = 0.into();
+    }
+    scale
+}
+
+/// The scale of an object, as an object of its own.
+fn scale_of(cx: &Context, object: &Value, paths: &Paths) -> Value {
+    let at = |path: &str| match path {
+        "" => Value::Null,
+        path => object.pointer(path).cloned().unwrap_or(Value::Null),
+    };
+    let meta = &object["metadata"];
+    let mut own = json!({
+        "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
+        "creationTimestamp": meta["creationTimestamp"],
+    });
+    if cx.resource.namespaced {
+        own["namespace"] = meta["namespace"].clone();
+    }
+    let selector = match at(&paths.selector) {
+        Value::String(text) => text,
+        labels @ Value::Object(_)
+            if labels.get("matchLabels").is_none() && labels.get("matchExpressions").is_none() =>
+        {
+            // ReplicationController: a plain map.
+            let labels = labels.as_object().cloned().unwrap_or_default();
+            machinery::selector::Selector::from_labels(&labels).to_string()
+        }
+        selector => machinery::selector::Selector::from_object(&selector).map(|s| s.to_string()).unwrap_or_default(),
+    };
+    let mut status = json!({"replicas": at(&paths.status).as_i64().unwrap_or(0)});
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = at(&paths.spec).as_i64().filter(|replicas| *replicas != 0) {
+        spec["replicas"] = replicas.into();
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": own, "spec": spec, "status": status})
+}
+
+/// Where an object has what its Scale shows, as JSON pointers, and its replicas in all of its versions.
+struct Paths {
+    spec: String,
+    status: String,
+    selector: String,
+    replicas: ReplicaPaths,
+}
+
+impl Paths {
+    fn of(cx: &Context) -> Paths {
+        if let Nature::Custom(custom) = &cx.resource.nature {
+            let field_path = |pointer: &str| Path::fields(&pointer.split('/').skip(1).collect::<Vec<_>>());
+            let replicas = custom.scales().map(|(version, scale)| (version, scale.map(|s| field_path(&s.0))));
+            if let Some((spec, status, selector)) = custom.scale() {
+                return Paths { spec, status, selector, replicas: ReplicaPaths(replicas.collect()) };
+            }
+        }
+        Paths {
+            spec: "/spec/replicas".into(),
+            status: "/status/replicas".into(),
+            selector: "/spec/selector".into(),
+            replicas: ReplicaPaths::standard(&cx.resource.api_version()),
+        }
+    }
+}
