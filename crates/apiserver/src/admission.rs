@@ -62,10 +62,51 @@ pub struct Attributes<'a> {
     pub old: &'a Value,
     /// What the client should be told besides.
     pub warnings: Vec<String>,
+    /// Who is to be asked again, should somebody change the object after them.
+    pub(crate) reinvocation: Reinvocation,
     /// The request behind it.
     pub(crate) cx: &'a Context,
     /// What the write sees of the store.
     pub(crate) view: &'a View<'a>,
+}
+
+/// What policies and webhooks have done to an object, and whether they are asked again.
+#[derive(Default)]
+pub(crate) struct Reinvocation {
+    /// Whether this is the second round.
+    pub again: bool,
+    /// Whether there should be one.
+    pub wanted: bool,
+    /// Of policies.
+    pub policies: Rounds,
+    /// Of webhooks.
+    pub webhooks: Rounds,
+}
+
+/// The rounds of one kind of mutation.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    /// The object as they left it.
+    pub last: Option<Value>,
+    invoked: Vec<String>,
+    due: Vec<String>,
+}
+
+impl Rounds {
+    /// Somebody changed the object: those who were asked before are asked again.
+    pub fn require(&mut self) {
+        self.due.append(&mut self.invoked);
+    }
+
+    /// Somebody who wants to be asked again was asked.
+    pub fn invoked(&mut self, who: String) {
+        self.invoked.push(who);
+    }
+
+    /// Whether somebody is asked again.
+    pub fn is_due(&self, who: &str) -> bool {
+        self.due.iter().any(|own| own == who)
+    }
 }
 
 impl Attributes<'_> {

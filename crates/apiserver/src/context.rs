@@ -211,6 +211,13 @@ impl Context {
         for admission in &self.server.admission {
             admission.mutate(attributes).await?;
         }
+        if attributes.reinvocation.wanted {
+            // Once more, for those who have not seen what others did; not endlessly.
+            attributes.reinvocation.again = true;
+            for admission in &self.server.admission {
+                admission.mutate(attributes).await?;
+            }
+        }
         Ok(())
     }
 
@@ -259,6 +266,7 @@ impl Context {
             object,
             old,
             warnings: Vec::new(),
+            reinvocation: Default::default(),
             cx: self,
             view,
         }

@@ -123,9 +123,22 @@ impl Context {
         }
 
         let nothing = Value::Null;
+        let renamed;
         let mut attributes = self.attributes(view, Operation::Create, &name, object, &nothing, options.dry_run);
         let mut checks = self.namespace_check(view, &namespace)?;
+        let system: Vec<(&str, Value)> =
+            ["uid", "creationTimestamp"].map(|field| (field, attributes.object["metadata"][field].clone())).into();
         self.mutate(&mut attributes).await?;
+        if attributes.reinvocation.wanted {
+            // What the server gives is not for others to change; a name is.
+            self.place(&mut attributes.object)?;
+            let meta = meta_mut(&mut attributes.object);
+            system.into_iter().for_each(|(field, value)| drop(meta.insert(field.into(), value)));
+            meta.remove("resourceVersion");
+            renamed = text(meta, "name").unwrap_or_default();
+            attributes.name = &renamed;
+        }
+        let name = attributes.name.to_owned();
         resource.prepare_create(&mut attributes.object);
         crate::plugins::complete(self, view, &mut attributes.object, &nothing)?;
         let errors = resource.validate_create(&attributes.object);

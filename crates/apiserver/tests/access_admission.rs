@@ -1,8 +1,11 @@
 //! The admission that clients of a default kube-apiserver see.
 
 mod access_support;
+#[path = "admission/mutating.rs"]
+mod mutating;
 #[path = "admission/policies.rs"]
 mod policies;
+mod webhook_server;
 
 use access_support::World;
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod compute;
 pub mod defaults;
 pub mod fields;
+pub mod pod_security;
 pub mod resources;
 pub mod strategy;
 pub mod table;

@@ -54,6 +54,11 @@ async fn an_informer_of_client_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn admission_webhooks_of_controller_runtime() {
+    sees_the_same("webhook").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_election_of_client_go() {
     sees_the_same("election").await;
 }

@@ -1,13 +1,14 @@
 //! The admission that every server has, in the order of kube-apiserver, and the writes that belong to others.
 
 mod accounts;
-mod cached;
+pub mod cached;
 mod certificates;
 mod grants;
 mod in_use;
 mod ingress;
 mod limits;
 mod namespaces;
+mod pod_security;
 mod priority;
 pub mod quota;
 mod runtime;
@@ -113,6 +114,7 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
         Box::new(limits::Limits(store.clone())),
         Box::new(accounts::Accounts { store: store.clone(), random }),
         Box::new(tolerations::NodesBeginNotReady),
+        Box::new(pod_security::PodSecurity),
         Box::new(priority::Priority::new(store)),
         Box::new(tolerations::DefaultSeconds),
         Box::new(storage::Claims::new(store)),
@@ -121,7 +123,11 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
         Box::new(certificates::Requests(authorizer.clone())),
         Box::new(ingress::DefaultClass::new(store)),
     ];
-    vec![Box::new(BuiltIn { store: store.clone(), plugins }), Box::new(crate::policies::Policies::new(store))]
+    vec![
+        Box::new(BuiltIn { store: store.clone(), plugins }),
+        Box::new(crate::policies::Policies::new(store)),
+        Box::new(crate::policies::Webhooks::new(store)),
+    ]
 }
 
 /// What the server decides about an object after admission and before validation: addresses and ports, the usage of a

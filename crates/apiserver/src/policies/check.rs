@@ -33,6 +33,7 @@ pub fn check(kind: &str, object: &Value) -> Errors {
     let mut errors = Errors::new();
     match kind {
         "ValidatingAdmissionPolicy" => policy(&mut errors, object),
+        "MutatingAdmissionPolicy" => mutating(&mut errors, object),
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             let compiler = Compiler::new(false, false);
             for (i, hook) in list(&object["webhooks"]) {
@@ -64,6 +65,54 @@ fn variables(errors: &mut Errors, spec: &Value, compiler: &mut Compiler) {
         compiler.variable(text(&variable["name"]), source);
         if let Some((_, expression)) = compiler.variables.last() {
             report(errors, &Path::root("spec").child("variables").index(i).child("expression"), expression);
+        }
+    }
+}
+
+fn mutating(errors: &mut Errors, object: &Value) {
+    let spec = &object["spec"];
+    let root = Path::root("spec");
+    let params = spec["paramKind"].is_object();
+    for (_, rule) in list(&spec["matchConstraints"]["resourceRules"]) {
+        for (_, operation) in list(&rule["operations"]) {
+            if !matches!(text(operation), "*" | "CREATE" | "UPDATE") {
+                let path = root.child("matchConstraints").child("resourceRules").child("operations");
+                errors.push(Error::not_supported(&path, operation.clone(), &["*", "CREATE", "UPDATE"]));
+            }
+        }
+    }
+    conditions(errors, &spec["matchConditions"], &root, &Compiler::new(params, false));
+    let mut compiler = super::mutating::compiler(params);
+    variables(errors, spec, &mut compiler);
+    for (i, mutation) in list(&spec["mutations"]) {
+        let path = root.child("mutations").index(i);
+        let kind = text(&mutation["patchType"]);
+        let (own, other, output) = match kind {
+            "JSONPatch" => ("jsonPatch", "applyConfiguration", cel::mutation::patch()),
+            "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", cel::mutation::configuration()),
+            "" => {
+                errors.push(Error::required(&path.child("patchType"), ""));
+                continue;
+            }
+            other => {
+                let supported = ["ApplyConfiguration", "JSONPatch"];
+                errors.push(Error::not_supported(&path.child("patchType"), other, &supported));
+                continue;
+            }
+        };
+        if !mutation[own].is_object() {
+            let detail = format!("must be specified when patchType is {kind}");
+            errors.push(Error::required(&path.child(own), detail));
+        } else {
+            let at = path.child(own).child("expression");
+            match text(&mutation[own]["expression"]).trim() {
+                "" => errors.push(Error::required(&at, "")),
+                source => report(errors, &at, &compiler.compile(source, &[output])),
+            }
+        }
+        if mutation[other].is_object() {
+            let detail = format!("must not be specified when patchType is {kind}");
+            errors.push(Error::invalid(&path.child(other), format!("{{{other}}}"), detail));
         }
     }
 }

@@ -6,28 +6,34 @@
 pub mod check;
 pub mod expressions;
 pub mod matching;
+mod mutating;
 mod params;
 mod source;
 pub mod types;
 mod validating;
+pub mod webhooks;
 
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::Store;
 
+use self::mutating::Mutating;
 use self::source::Source;
 use self::validating::Validating;
+pub use self::webhooks::Webhooks;
 use crate::admission::{Admission, Attributes, BoxFuture};
+use crate::resource::Resource;
 
 /// All policies, as one of those who have a say.
 pub struct Policies {
+    mutating: Source<Mutating>,
     validating: Source<Validating>,
 }
 
 impl Policies {
     /// Those in a store.
     pub fn new(store: &Store) -> Policies {
-        Policies { validating: Source::new(store) }
+        Policies { mutating: Source::new(store), validating: Source::new(store) }
     }
 }
 
@@ -36,9 +42,20 @@ impl Admission for Policies {
         "AdmissionPolicies"
     }
 
+    fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(std::future::ready(mutating::mutate(&self.mutating, attributes)))
+    }
+
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(std::future::ready(validating::validate(&self.validating, attributes)))
     }
+}
+
+/// An object that somebody has changed, as the server reads and defaults it.
+pub fn settled(resource: &Resource, object: Value) -> Result<Value, Status> {
+    let mut object = resource.decode(object)?.object;
+    resource.default(&mut object);
+    Ok(object)
 }
 
 /// A namespace as expressions see it: without what is not theirs to know.

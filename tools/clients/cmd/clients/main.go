@@ -19,6 +19,7 @@ var programs = map[string]program{
 	"informer":   informer,
 	"controller": controller,
 	"election":   election,
+	"webhook":    admissionWebhooks,
 }
 
 func main() {
@@ -30,7 +31,7 @@ func main() {
 
 func run() error {
 	if len(os.Args) != 3 {
-		return fmt.Errorf("usage: clients informer|controller|election NAMESPACE, with KUBECONFIG set")
+		return fmt.Errorf("usage: clients informer|controller|election|webhook NAMESPACE, with KUBECONFIG set")
 	}
 	chosen, found := programs[os.Args[1]]
 	if !found {

@@ -1,0 +1,144 @@
+//! `PodSecurity`: the labels of a namespace say what its Pods may ask for.
+
+use kinds::pod_security::{Level, describe, violations};
+use machinery::status::Status;
+use serde_json::Value;
+
+use super::{Plugin, forbidden};
+use crate::admission::{Attributes, Operation};
+
+const PREFIX: &str = "pod-security.kubernetes.io/";
+
+/// Holds Pods to the level of their namespace.
+pub struct PodSecurity;
+
+/// What a namespace says: a level and the version it is written for.
+#[derive(Default)]
+struct Wanted {
+    level: Level,
+    version: String,
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let version = if self.version.is_empty() { "latest" } else { &self.version };
+        write!(f, "{}:{version}", self.level.as_str())
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    let minor = text.strip_prefix("v1.").unwrap_or_default();
+    text == "latest" || (!minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn wanted(namespace: &Value, mode: &str) -> Wanted {
+    let labels = &namespace["metadata"]["labels"];
+    let text = |key: String| labels[key].as_str().unwrap_or_default();
+    let level = match text(format!("{PREFIX}{mode}")) {
+        "" => Level::Privileged,
+        // Whoever wrote something that cannot be read gets the strictest that is meant by no one else.
+        text => Level::read(text).unwrap_or(if mode == "enforce" { Level::Restricted } else { Level::Privileged }),
+    };
+    let version = text(format!("{PREFIX}{mode}-version"));
+    Wanted { level, version: if is_version(version) { version.to_owned() } else { String::new() } }
+}
+
+/// The Pod in an object: itself, or what a workload makes Pods from.
+fn template(attributes: &Attributes<'_>) -> Option<(bool, &'static str)> {
+    Some(match attributes.resource.gk() {
+        ("", "Pod") => (true, ""),
+        ("", "PodTemplate") => (false, "/template"),
+        ("", "ReplicationController")
+        | ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
+        | ("batch", "Job") => (false, "/spec/template"),
+        ("batch", "CronJob") => (false, "/spec/jobTemplate/spec/template"),
+        _ => return None,
+    })
+}
+
+/// Whether an update changes what is judged: images, or the containers there are.
+fn significant(new: &Value, old: &Value) -> bool {
+    let images = |pod: &Value| {
+        ["initContainers", "containers", "ephemeralContainers"].map(|field| {
+            let list = pod["spec"][field].as_array().into_iter().flatten();
+            list.map(|own| own["image"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        })
+    };
+    images(new) != images(old)
+}
+
+impl Plugin for PodSecurity {
+    fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        if attributes.resource.gk() == ("", "Namespace") {
+            return labels(attributes);
+        }
+        let Some((is_pod, pointer)) = template(attributes) else { return Ok(()) };
+        let part = attributes.subresource;
+        let concerned = match attributes.operation {
+            Operation::Create => part.is_empty(),
+            Operation::Update if is_pod => {
+                matches!(part, "" | "ephemeralcontainers" | "resize") && significant(&attributes.object, attributes.old)
+            }
+            Operation::Update => part.is_empty(),
+            _ => false,
+        };
+        if !concerned {
+            return Ok(());
+        }
+        let Ok(namespace) = attributes.namespace_object(attributes.namespace) else { return Ok(()) };
+        let labelled = namespace["metadata"]["labels"]
+            .as_object()
+            .is_some_and(|own| own.keys().any(|key| key.starts_with(PREFIX)));
+        let Some(pod) = attributes.object.pointer(pointer).filter(|pod| labelled && pod["spec"].is_object()) else {
+            return Ok(());
+        };
+        let found = |level: Level| violations(level, &pod["metadata"], &pod["spec"]);
+        let audit = wanted(&namespace, "audit");
+        let violated = found(audit.level);
+        if !violated.is_empty() {
+            let said = format!("would violate PodSecurity \"{audit}\": {}", describe(&violated));
+            attributes.cx.annotate(format!("{PREFIX}audit-violations"), said);
+        }
+        if is_pod {
+            let enforce = wanted(&namespace, "enforce");
+            attributes.cx.annotate(format!("{PREFIX}enforce-policy"), enforce.to_string());
+            let violated = found(enforce.level);
+            if !violated.is_empty() {
+                return Err(forbidden(
+                    attributes,
+                    format!("violates PodSecurity \"{enforce}\": {}", describe(&violated)),
+                ));
+            }
+        }
+        let warn = wanted(&namespace, "warn");
+        let violated = found(warn.level);
+        if !violated.is_empty() {
+            attributes.cx.warn(format!("would violate PodSecurity \"{warn}\": {}", describe(&violated)));
+        }
+        Ok(())
+    }
+}
+
+/// The labels of a namespace must be readable when they are written.
+fn labels(attributes: &Attributes<'_>) -> Result<(), Status> {
+    use machinery::field::{Error, Path};
+    if !attributes.subresource.is_empty() || !matches!(attributes.operation, Operation::Create | Operation::Update) {
+        return Ok(());
+    }
+    let mut errors = Vec::new();
+    for mode in ["enforce", "audit", "warn"] {
+        for (suffix, is_level) in [("", true), ("-version", false)] {
+            let key = format!("{PREFIX}{mode}{suffix}");
+            let (new, old) =
+                (&attributes.object["metadata"]["labels"][&key], &attributes.old["metadata"]["labels"][&key]);
+            let Some(value) = new.as_str().filter(|_| new != old) else { continue };
+            let path = Path::root("metadata").child("labels").key(&key);
+            if is_level && Level::read(value).is_none() {
+                errors.push(Error::invalid(&path, value, "must be one of privileged, baseline, restricted"));
+            } else if !is_level && !is_version(value) {
+                errors.push(Error::invalid(&path, value, "must be \"latest\" or \"v1.x\""));
+            }
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("", "Namespace", attributes.name, &errors)) }
+}

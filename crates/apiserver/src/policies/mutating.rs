@@ -1,0 +1,314 @@
+//! MutatingAdmissionPolicy: what expressions change about a write.
+
+use cel::{Budget, Value as Cel, mutation};
+use machinery::patch::{PatchError, apply_json_patch};
+use machinery::schema::{ListKind, Schema, Shape};
+use machinery::status::Status;
+use serde_json::Value;
+
+use super::expressions::{Asker, Compiler, Expression, Input, Scope};
+use super::matching::{self, Criteria};
+use super::params::{self, ParamKind};
+use super::source::{Binding, Policy, Source};
+use super::validating::Conditions;
+use crate::admission::Attributes;
+use crate::resource::Resource;
+
+/// A compiled policy.
+pub struct Mutating {
+    name: String,
+    criteria: Criteria,
+    fail: bool,
+    /// `reinvocationPolicy: IfNeeded`
+    again: bool,
+    params: Option<ParamKind>,
+    conditions: Conditions,
+    compiler: Compiler,
+    mutations: Vec<Mutation>,
+}
+
+enum Mutation {
+    /// Merged into the object as server-side apply does.
+    Apply(Expression),
+    /// A JSON patch.
+    Patch(Expression),
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The expressions of mutations may make objects and patches.
+pub fn compiler(params: bool) -> Compiler {
+    Compiler::over(cel::Env::mutation(), params, true)
+}
+
+impl Policy for Mutating {
+    const POLICIES: &'static str = "admissionregistration.k8s.io/mutatingadmissionpolicies";
+    const BINDINGS: &'static str = "admissionregistration.k8s.io/mutatingadmissionpolicybindings";
+
+    fn read(object: &Value) -> Mutating {
+        let spec = &object["spec"];
+        let params = ParamKind::read(&spec["paramKind"]);
+        let mut compiler = compiler(params.is_some());
+        for variable in spec["variables"].as_array().into_iter().flatten() {
+            compiler.variable(text(&variable["name"]), text(&variable["expression"]));
+        }
+        let mutation = |own: &Value| match own["patchType"].as_str() {
+            Some("JSONPatch") => {
+                Mutation::Patch(compiler.compile(text(&own["jsonPatch"]["expression"]).trim(), &[mutation::patch()]))
+            }
+            _ => {
+                let source = text(&own["applyConfiguration"]["expression"]).trim();
+                Mutation::Apply(compiler.compile(source, &[mutation::configuration()]))
+            }
+        };
+        Mutating {
+            name: text(&object["metadata"]["name"]).to_owned(),
+            criteria: Criteria::read(&spec["matchConstraints"]),
+            fail: spec["failurePolicy"] != "Ignore",
+            again: spec["reinvocationPolicy"] == "IfNeeded",
+            conditions: Conditions::read(&spec["matchConditions"], &compiler),
+            mutations: spec["mutations"].as_array().into_iter().flatten().map(mutation).collect(),
+            params,
+            compiler,
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Why the policies refuse a write.
+#[derive(Default)]
+struct Errors {
+    messages: Vec<String>,
+    /// Of the first one.
+    reason: Option<&'static str>,
+}
+
+impl Errors {
+    fn add(&mut self, policy: &Mutating, binding: Option<&Binding>, reason: &'static str, why: &str) {
+        if policy.fail {
+            self.reason.get_or_insert(reason);
+            self.messages.push(match binding {
+                Some(binding) => {
+                    format!("policy '{}' with binding '{}' denied request: {why}", policy.name, binding.name)
+                }
+                None => format!("policy {:?} denied request: {why}", policy.name),
+            });
+        }
+    }
+}
+
+/// Lets all policies change the object.
+pub fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+    let hooks = source.get();
+    if hooks.is_empty() || matching::exempt(attributes.resource) || !attributes.object.is_object() {
+        return Ok(());
+    }
+    let mut errors = Errors::default();
+    let rounds = &mut attributes.reinvocation.policies;
+    if attributes.reinvocation.again && rounds.last.as_ref() != Some(&attributes.object) {
+        rounds.require();
+    }
+    // Who applies is decided before anybody changes anything.
+    let mut invocations = Vec::new();
+    for hook in hooks.iter() {
+        let policy = &*hook.policy;
+        let matched = match policy.criteria.matches(attributes, false) {
+            Ok(Some(matched)) => matched,
+            Ok(None) => continue,
+            Err(status) => {
+                errors.add(policy, None, "Forbidden", &format!("failed to configure policy: {}", status.message));
+                continue;
+            }
+        };
+        if let Some(Err(error)) = policy.params.as_ref().map(|kind| kind.check(attributes)) {
+            errors.add(policy, None, "Forbidden", &format!("failed to configure policy: {error}"));
+            continue;
+        }
+        for binding in &hook.bindings {
+            let failed = |error: String| format!("failed to configure binding: {error}");
+            match binding.criteria.matches(attributes, true) {
+                Ok(Some(_)) => {}
+                Ok(None) => continue,
+                Err(status) => {
+                    errors.add(policy, Some(binding), "Forbidden", &failed(status.message));
+                    continue;
+                }
+            }
+            match params::collect(policy.params.as_ref(), binding.params.as_ref(), attributes) {
+                Ok(params) => {
+                    invocations.extend(params.into_iter().map(|params| (policy, &**binding, matched.clone(), params)));
+                }
+                Err(error) => errors.add(policy, Some(binding), "Forbidden", &failed(error)),
+            }
+        }
+    }
+    if !invocations.is_empty() {
+        let namespace = match attributes.namespace {
+            "" => Value::Null,
+            name => super::namespace_shown(attributes.namespace_object(name)?),
+        };
+        for (policy, binding, matched, params) in &invocations {
+            invoke(policy, binding, matched, params, &namespace, attributes, &mut errors);
+        }
+        attributes.reinvocation.policies.last = Some(attributes.object.clone());
+    }
+    match errors.messages.first() {
+        None => Ok(()),
+        Some(first) => {
+            let mut status = crate::plugins::forbidden(attributes, "");
+            status.message = first.clone();
+            status.reason = errors.reason.unwrap_or("Forbidden");
+            Err(errors.messages.iter().fold(status, |status, message| status.cause("", "", message)))
+        }
+    }
+}
+
+/// One policy, bound, with one set of parameters.
+fn invoke(
+    policy: &Mutating,
+    binding: &Binding,
+    matched: &Resource,
+    params: &Value,
+    namespace: &Value,
+    attributes: &mut Attributes<'_>,
+    errors: &mut Errors,
+) {
+    let request = super::expressions::request(attributes, matched);
+    let old = matching::converted(attributes.old, attributes.resource, matched);
+    let mut object = matching::converted(&attributes.object, attributes.resource, matched);
+    let before = object.clone();
+    let meta = &params["metadata"];
+    let key = format!("{}/{}/{}/{}", policy.name, binding.name, text(&meta["namespace"]), text(&meta["name"]));
+    let asker = Asker::new(attributes);
+    let (old, request, asker) = (&old, &request, &asker);
+    // The conditions do not see the namespace.
+    let input = Input { object: &object, old, request, namespace: &Value::Null, params, asker };
+    match policy.conditions.hold(&policy.compiler.variables, &input, policy.fail) {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => return errors.add(policy, Some(binding), "Invalid", &error),
+    }
+    if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {
+        return;
+    }
+    for mutation in &policy.mutations {
+        let input = Input { object: &object, old, request, namespace, params, asker };
+        let changed = mutation.apply(policy, &input, matched);
+        match changed.and_then(|changed| super::settled(matched, changed).map_err(|status| status.message)) {
+            Ok(changed) => object = changed,
+            Err(error) => errors.add(policy, Some(binding), "Invalid", &error),
+        }
+    }
+    if object != before {
+        attributes.object = matching::converted(&object, matched, attributes.resource);
+        attributes.reinvocation.policies.require();
+        attributes.reinvocation.wanted = true;
+    }
+    if policy.again {
+        attributes.reinvocation.policies.invoked(key);
+    }
+}
+
+impl Mutation {
+    /// The object as the mutation makes it.
+    fn apply<'a>(&'a self, policy: &'a Mutating, input: &Input<'a>, resource: &Resource) -> Result<Value, String> {
+        let mut scope = Scope::new(&policy.compiler.variables, input);
+        let mut budget = Budget::kubernetes();
+        match self {
+            Mutation::Apply(expression) => {
+                if let Some(error) = expression.error() {
+                    return Err(error.to_owned());
+                }
+                let read = |value: Cel<'_>| {
+                    mutation::check_names(&value).map_err(|error| format!("type mismatch: {error}"))?;
+                    value.to_json().map_err(|error| error.to_string())
+                };
+                let mut patch = scope.evaluate(expression, &mut budget, read).map_err(|f| f.message())??;
+                patch["apiVersion"] = resource.api_version().into();
+                patch["kind"] = (*resource.kind).into();
+                merge(input.object, &patch, resource.schema()).map_err(|error| format!("error applying patch: {error}"))
+            }
+            Mutation::Patch(expression) => {
+                if let Some(error) = expression.error() {
+                    return Err(error.to_owned());
+                }
+                let patch =
+                    scope.evaluate(expression, &mut budget, |value| operations(&value)).map_err(|f| f.message())??;
+                match apply_json_patch(input.object, &patch) {
+                    Ok(object) => Ok(object),
+                    // A test that fails means that nothing is to be done.
+                    Err(PatchError::DoesNotApply(why)) if why.contains("test failed") => Ok(input.object.clone()),
+                    Err(error) => Err(format!("JSON Patch: {error}")),
+                }
+            }
+        }
+    }
+}
+
+/// A list of `JSONPatch` objects as a JSON patch.
+fn operations(value: &Cel<'_>) -> Result<Value, String> {
+    let Cel::List(list) = value else {
+        return Err("type mismatch: JSONPatchType.expression should evaluate to array".into());
+    };
+    let mut patch = Vec::new();
+    for operation in list.iter() {
+        let operation = operation.map_err(|error| error.to_string())?;
+        if let Cel::Map(fields) = &operation {
+            if let Some(Ok(value)) = fields.field("value", &mut Budget::kubernetes()) {
+                mutation::check_names(&value).map_err(|error| format!("type mismatch: {error}"))?;
+            }
+        }
+        patch.push(operation.to_json().map_err(|error| {
+            format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {error}")
+        })?);
+    }
+    Ok(Value::Array(patch))
+}
+
+fn merge(object: &Value, patch: &Value, schema: Schema<'_>) -> Result<Value, String> {
+    if let Err(problems) = machinery::apply::validate(patch, schema, false) {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        return Err(format!("failed to convert patch object to typed object: {}", problems.join("\n")));
+    }
+    let mut atomics = Vec::new();
+    find_atomics(patch, schema, String::new(), &mut atomics, 0);
+    if !atomics.is_empty() {
+        let list = atomics.join(", ");
+        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {list}"));
+    }
+    machinery::apply::merge(object, patch, schema).map_err(|error| format!("failed to merge patch: {error}"))
+}
+
+/// Replacing a part of what is one value would lose the rest of it: that must be said with a JSON patch.
+fn find_atomics(value: &Value, schema: Schema<'_>, path: String, found: &mut Vec<String>, depth: usize) {
+    if depth > 64 {
+        return;
+    }
+    match (value, schema.shape()) {
+        (Value::Object(fields), Shape::Object(_)) => {
+            if schema.node().atomic {
+                found.push(path.clone());
+            }
+            for (name, below) in fields {
+                if let Some(child) = schema.child(name) {
+                    find_atomics(below, child, format!("{path}.{name}"), found, depth + 1);
+                }
+            }
+        }
+        (Value::Object(_), Shape::Map(_)) if schema.node().atomic => found.push(path),
+        (Value::Array(items), Shape::List { items: of, list }) => {
+            if *list == ListKind::Atomic {
+                found.push(path.clone());
+            }
+            for (i, item) in items.iter().enumerate() {
+                find_atomics(item, schema.at(*of), format!("{path}[{i}]"), found, depth + 1);
+            }
+        }
+        _ => {}
+    }
+}

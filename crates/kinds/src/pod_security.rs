@@ -1,0 +1,540 @@
+//! The Pod Security Standards: what a Pod may not ask for in a namespace that is `baseline` or `restricted`.
+//!
+//! The newest version of each check is used, whichever version a namespace names.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// How much is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Everything.
+    #[default]
+    Privileged,
+    /// Nothing that is known to give more than a Pod should have.
+    Baseline,
+    /// What is good practice.
+    Restricted,
+}
+
+impl Level {
+    /// As labels write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        }
+    }
+
+    /// Reads a label.
+    pub fn read(text: &str) -> Option<Level> {
+        [Level::Privileged, Level::Baseline, Level::Restricted].into_iter().find(|level| level.as_str() == text)
+    }
+}
+
+/// Why a Pod does not meet a level: a reason and its detail.
+pub type Violation = (String, String);
+
+/// All violations, in Kubernetes' order.
+pub fn violations(level: Level, metadata: &Value, spec: &Value) -> Vec<Violation> {
+    let pod = Pod { metadata, spec };
+    let restricted = level == Level::Restricted;
+    let mut found = Vec::new();
+    if level == Level::Privileged {
+        return found;
+    }
+    found.extend(pod.app_armor());
+    if !restricted {
+        found.extend(pod.capabilities_baseline());
+    }
+    found.extend(pod.host_namespaces());
+    if !restricted {
+        found.extend(pod.host_paths());
+    }
+    found.extend(pod.host_ports());
+    found.extend(pod.host_probes());
+    found.extend(pod.privileged());
+    if !restricted {
+        found.extend(pod.proc_mount(false));
+    }
+    found.extend(pod.se_linux());
+    if !restricted {
+        found.extend(pod.seccomp(false));
+    }
+    found.extend(pod.sysctls());
+    found.extend(pod.host_process());
+    if restricted {
+        found.extend(pod.escalation());
+        found.extend(pod.capabilities_restricted());
+        found.extend(pod.proc_mount(true));
+        found.extend(pod.volumes());
+        found.extend(pod.non_root());
+        found.extend(pod.user());
+        found.extend(pod.seccomp(true));
+    }
+    found
+}
+
+/// Violations in one text: `privileged (container "c" must not set securityContext.privileged=true), …`.
+pub fn describe(violations: &[Violation]) -> String {
+    let one = |(reason, detail): &Violation| {
+        if detail.is_empty() { reason.clone() } else { format!("{reason} ({detail})") }
+    };
+    violations.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn quoted<'s>(items: impl IntoIterator<Item = &'s str>) -> String {
+    items.into_iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ")
+}
+
+fn plural<'w>(count: usize, one: &'w str, many: &'w str) -> &'w str {
+    if count == 1 { one } else { many }
+}
+
+/// `container "a"`, `containers "a", "b"`.
+fn containers(names: &[&str]) -> String {
+    format!("{} {}", plural(names.len(), "container", "containers"), quoted(names.iter().copied()))
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn violation(reason: &str, detail: String) -> Option<Violation> {
+    Some((reason.to_owned(), detail))
+}
+
+/// The Pod itself and containers that set something.
+fn setters(pod: bool, names: &[&str]) -> Option<String> {
+    let mut all = Vec::new();
+    if pod {
+        all.push("pod".to_owned());
+    }
+    if !names.is_empty() {
+        all.push(containers(names));
+    }
+    (!all.is_empty()).then(|| all.join(" and "))
+}
+
+struct Pod<'p> {
+    metadata: &'p Value,
+    spec: &'p Value,
+}
+
+impl<'p> Pod<'p> {
+    fn containers(&self) -> impl Iterator<Item = &'p Value> {
+        let spec = self.spec;
+        ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |field| list(&spec[field]))
+    }
+
+    /// The names of containers for which something holds.
+    fn named(&self, holds: impl Fn(&'p Value) -> bool) -> Vec<&'p str> {
+        self.containers().filter(|own| holds(own)).map(|own| text(&own["name"])).collect()
+    }
+
+    fn windows(&self) -> bool {
+        self.spec["os"]["name"] == "windows"
+    }
+
+    /// Whether the Pod has users of its own, so that its root is not the node's.
+    fn own_users(&self) -> bool {
+        self.spec["hostUsers"] == false
+    }
+
+    fn host_namespaces(&self) -> Option<Violation> {
+        let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter().filter(|field| self.spec[*field] == true);
+        let set: Vec<String> = set.map(|field| format!("{field}=true")).collect();
+        if set.is_empty() { None } else { violation("host namespaces", set.join(", ")) }
+    }
+
+    fn privileged(&self) -> Option<Violation> {
+        let bad = self.named(|own| own["securityContext"]["privileged"] == true);
+        if bad.is_empty() {
+            return None;
+        }
+        violation("privileged", format!("{} must not set securityContext.privileged=true", containers(&bad)))
+    }
+
+    fn added(&self, allowed: &[&str]) -> (Vec<&'p str>, BTreeSet<&'p str>) {
+        let mut found = BTreeSet::new();
+        let mut bad = Vec::new();
+        for container in self.containers() {
+            let added = list(&container["securityContext"]["capabilities"]["add"]).map(text);
+            let forbidden: Vec<&str> = added.filter(|own| !allowed.contains(own)).collect();
+            if !forbidden.is_empty() {
+                bad.push(text(&container["name"]));
+                found.extend(forbidden);
+            }
+        }
+        (bad, found)
+    }
+
+    fn capabilities_baseline(&self) -> Option<Violation> {
+        const ALLOWED: [&str; 13] = [
+            "AUDIT_WRITE",
+            "CHOWN",
+            "DAC_OVERRIDE",
+            "FOWNER",
+            "FSETID",
+            "KILL",
+            "MKNOD",
+            "NET_BIND_SERVICE",
+            "SETFCAP",
+            "SETGID",
+            "SETPCAP",
+            "SETUID",
+            "SYS_CHROOT",
+        ];
+        let (bad, found) = self.added(&ALLOWED);
+        if bad.is_empty() {
+            return None;
+        }
+        let detail =
+            format!("{} must not include {} in securityContext.capabilities.add", containers(&bad), quoted(found));
+        violation("non-default capabilities", detail)
+    }
+
+    fn capabilities_restricted(&self) -> Option<Violation> {
+        if self.windows() {
+            return None;
+        }
+        let all = |own: &Value| list(&own["securityContext"]["capabilities"]["drop"]).any(|dropped| dropped == "ALL");
+        let missing = self.named(|own| !all(own));
+        let (bad, found) = self.added(&["NET_BIND_SERVICE"]);
+        let mut details = Vec::new();
+        if !missing.is_empty() {
+            details.push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", containers(&missing)));
+        }
+        if !bad.is_empty() {
+            details.push(format!(
+                "{} must not include {} in securityContext.capabilities.add",
+                containers(&bad),
+                quoted(found)
+            ));
+        }
+        if details.is_empty() { None } else { violation("unrestricted capabilities", details.join("; ")) }
+    }
+
+    fn host_paths(&self) -> Option<Violation> {
+        let paths = list(&self.spec["volumes"]).filter(|volume| volume["hostPath"].is_object());
+        let names: Vec<&str> = paths.map(|volume| text(&volume["name"])).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let detail = format!("{} {}", plural(names.len(), "volume", "volumes"), quoted(names.iter().copied()));
+        violation("hostPath volumes", detail)
+    }
+
+    fn volumes(&self) -> Option<Violation> {
+        const ALLOWED: [&str; 9] = [
+            "configMap",
+            "csi",
+            "downwardAPI",
+            "emptyDir",
+            "ephemeral",
+            "image",
+            "persistentVolumeClaim",
+            "projected",
+            "secret",
+        ];
+        let (mut bad, mut kinds) = (Vec::new(), BTreeSet::new());
+        for volume in list(&self.spec["volumes"]) {
+            let Some(fields) = volume.as_object() else { continue };
+            if ALLOWED.iter().any(|kind| fields.contains_key(*kind)) {
+                continue;
+            }
+            bad.push(text(&volume["name"]));
+            kinds.insert(fields.keys().map(String::as_str).find(|key| *key != "name").unwrap_or("unknown"));
+        }
+        if bad.is_empty() {
+            return None;
+        }
+        let detail = format!(
+            "{} {} {} {} {}",
+            plural(bad.len(), "volume", "volumes"),
+            quoted(bad.iter().copied()),
+            plural(bad.len(), "uses", "use"),
+            plural(kinds.len(), "restricted volume type", "restricted volume types"),
+            quoted(kinds)
+        );
+        violation("restricted volume types", detail)
+    }
+
+    fn host_ports(&self) -> Option<Violation> {
+        let mut ports = BTreeSet::new();
+        let mut bad = Vec::new();
+        for container in self.containers() {
+            let own: Vec<String> = list(&container["ports"])
+                .filter_map(|port| port["hostPort"].as_i64().filter(|port| *port != 0))
+                .map(|port| port.to_string())
+                .collect();
+            if !own.is_empty() {
+                bad.push(text(&container["name"]));
+                ports.extend(own);
+            }
+        }
+        if bad.is_empty() {
+            return None;
+        }
+        let shown: Vec<&str> = ports.iter().map(String::as_str).collect();
+        let detail = format!(
+            "{} {} {} {}",
+            containers(&bad),
+            plural(bad.len(), "uses", "use"),
+            plural(ports.len(), "hostPort", "hostPorts"),
+            shown.join(", ")
+        );
+        violation("hostPort", detail)
+    }
+
+    fn host_probes(&self) -> Option<Violation> {
+        let (mut bad, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+        for container in self.containers() {
+            let lifecycle = &container["lifecycle"];
+            let handlers = ["livenessProbe", "readinessProbe", "startupProbe"].map(|field| &container[field]);
+            for handler in handlers.into_iter().chain([&lifecycle["postStart"], &lifecycle["preStop"]]) {
+                for host in ["httpGet", "tcpSocket"].map(|kind| text(&handler[kind]["host"])) {
+                    if !host.is_empty() {
+                        bad.insert(text(&container["name"]));
+                        hosts.insert(host);
+                    }
+                }
+            }
+        }
+        if bad.is_empty() {
+            return None;
+        }
+        let names: Vec<&str> = bad.into_iter().collect();
+        let detail = format!(
+            "{} {} {} {}",
+            containers(&names),
+            plural(names.len(), "uses", "use"),
+            plural(hosts.len(), "probe or lifecycle host", "probe or lifecycle hosts"),
+            quoted(hosts)
+        );
+        violation("probe or lifecycle host", detail)
+    }
+
+    fn proc_mount(&self, restricted: bool) -> Option<Violation> {
+        if !restricted && self.own_users() {
+            return None;
+        }
+        let set = |own: &'p Value| own["securityContext"]["procMount"].as_str().filter(|mount| *mount != "Default");
+        let bad = self.named(|own| set(own).is_some());
+        if bad.is_empty() {
+            return None;
+        }
+        let mounts: BTreeSet<&str> = self.containers().filter_map(set).collect();
+        let detail = format!("{} must not set securityContext.procMount to {}", containers(&bad), quoted(mounts));
+        violation("procMount", detail)
+    }
+
+    fn sysctls(&self) -> Option<Violation> {
+        const ALLOWED: [&str; 12] = [
+            "kernel.shm_rmid_forced",
+            "net.ipv4.ip_local_port_range",
+            "net.ipv4.tcp_syncookies",
+            "net.ipv4.ping_group_range",
+            "net.ipv4.ip_unprivileged_port_start",
+            "net.ipv4.ip_local_reserved_ports",
+            "net.ipv4.tcp_keepalive_time",
+            "net.ipv4.tcp_fin_timeout",
+            "net.ipv4.tcp_keepalive_intvl",
+            "net.ipv4.tcp_keepalive_probes",
+            "net.ipv4.tcp_rmem",
+            "net.ipv4.tcp_wmem",
+        ];
+        let all = list(&self.spec["securityContext"]["sysctls"]).map(|own| text(&own["name"]));
+        let bad: Vec<&str> = all.filter(|own| !ALLOWED.contains(own)).collect();
+        if bad.is_empty() { None } else { violation("forbidden sysctls", bad.join(", ")) }
+    }
+
+    fn app_armor(&self) -> Option<Violation> {
+        let set = |own: &'p Value| {
+            let kind = own["securityContext"]["appArmorProfile"]["type"].as_str();
+            kind.filter(|kind| !matches!(*kind, "RuntimeDefault" | "Localhost"))
+        };
+        let mut values: BTreeSet<&str> = self.containers().filter_map(set).collect();
+        values.extend(set(self.spec));
+        let bad = self.named(|own| set(own).is_some());
+        let mut all: Vec<String> = setters(set(self.spec).is_some(), &bad).into_iter().collect();
+        let mut shown: Vec<String> = values.into_iter().map(str::to_owned).collect();
+        let annotations = self.metadata["annotations"].as_object().into_iter().flatten();
+        let forbidden: Vec<String> = annotations
+            .filter(|(key, value)| {
+                let value = text(value);
+                key.starts_with("container.apparmor.security.beta.kubernetes.io/")
+                    && !(value.is_empty() || value == "runtime/default" || value.starts_with("localhost/"))
+            })
+            .map(|(key, value)| format!("{key}={:?}", text(value)))
+            .collect();
+        if !forbidden.is_empty() {
+            all.push(plural(forbidden.len(), "annotation", "annotations").to_owned());
+            shown.extend(forbidden);
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let reason = plural(shown.len(), "forbidden AppArmor profile", "forbidden AppArmor profiles");
+        let values = quoted(shown.iter().map(String::as_str)).replace("\\\"", "\"");
+        violation(reason, format!("{} must not set AppArmor profile type to {values}", all.join(" and ")))
+    }
+
+    fn se_linux(&self) -> Option<Violation> {
+        const ALLOWED: [&str; 5] = ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
+        let options = |own: &'p Value| own["securityContext"].get("seLinuxOptions").filter(|own| own.is_object());
+        let wrong = |own: &&'p Value| {
+            !ALLOWED.contains(&text(&own["type"])) || !text(&own["user"]).is_empty() || !text(&own["role"]).is_empty()
+        };
+        let pod = options(self.spec).filter(wrong);
+        let bad = self.named(|own| options(own).filter(wrong).is_some());
+        let setters = setters(pod.is_some(), &bad)?;
+        let all: Vec<&Value> =
+            pod.into_iter().chain(self.containers().filter_map(|own| options(own).filter(wrong))).collect();
+        let types: BTreeSet<&str> =
+            all.iter().map(|own| text(&own["type"])).filter(|own| !ALLOWED.contains(own)).collect();
+        let mut details = Vec::new();
+        if !types.is_empty() {
+            details.push(format!("{} {}", plural(types.len(), "type", "types"), quoted(types)));
+        }
+        for field in ["user", "role"] {
+            if all.iter().any(|own| !text(&own[field]).is_empty()) {
+                details.push(format!("{field} may not be set"));
+            }
+        }
+        let detail = format!("{setters} set forbidden securityContext.seLinuxOptions: {}", details.join("; "));
+        violation("seLinuxOptions", detail)
+    }
+
+    fn seccomp(&self, restricted: bool) -> Option<Violation> {
+        if restricted && self.windows() {
+            return None;
+        }
+        let set = |own: &'p Value| own["securityContext"]["seccompProfile"]["type"].as_str();
+        let wrong = |kind: &&str| !matches!(*kind, "RuntimeDefault" | "Localhost");
+        let pod = set(self.spec);
+        let bad = self.named(|own| set(own).filter(wrong).is_some());
+        if let Some(setters) = setters(pod.filter(wrong).is_some(), &bad) {
+            let mut values: BTreeSet<&str> = self.containers().filter_map(set).filter(wrong).collect();
+            values.extend(pod.filter(wrong));
+            let detail = format!("{setters} must not set securityContext.seccompProfile.type to {}", quoted(values));
+            return violation("seccompProfile", detail);
+        }
+        let unset = if restricted && pod.is_none() { self.named(|own| set(own).is_none()) } else { Vec::new() };
+        if unset.is_empty() {
+            return None;
+        }
+        let detail = format!(
+            "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
+            containers(&unset)
+        );
+        violation("seccompProfile", detail)
+    }
+
+    fn host_process(&self) -> Option<Violation> {
+        let set = |own: &Value| own["securityContext"]["windowsOptions"]["hostProcess"] == true;
+        let setters = setters(set(self.spec), &self.named(set))?;
+        violation("hostProcess", format!("{setters} must not set securityContext.windowsOptions.hostProcess=true"))
+    }
+
+    fn escalation(&self) -> Option<Violation> {
+        let bad = self.named(|own| own["securityContext"]["allowPrivilegeEscalation"] != false);
+        if self.windows() || bad.is_empty() {
+            return None;
+        }
+        let detail = format!("{} must set securityContext.allowPrivilegeEscalation=false", containers(&bad));
+        violation("allowPrivilegeEscalation != false", detail)
+    }
+
+    fn non_root(&self) -> Option<Violation> {
+        if self.own_users() {
+            return None;
+        }
+        let set = |own: &Value| own["securityContext"]["runAsNonRoot"].as_bool();
+        let reason = "runAsNonRoot != true";
+        let bad = self.named(|own| set(own) == Some(false));
+        if let Some(setters) = setters(set(self.spec) == Some(false), &bad) {
+            return violation(reason, format!("{setters} must not set securityContext.runAsNonRoot=false"));
+        }
+        let unset = if set(self.spec) == Some(true) { Vec::new() } else { self.named(|own| set(own).is_none()) };
+        if unset.is_empty() {
+            return None;
+        }
+        violation(reason, format!("pod or {} must set securityContext.runAsNonRoot=true", containers(&unset)))
+    }
+
+    fn user(&self) -> Option<Violation> {
+        let root = |own: &Value| own["securityContext"]["runAsUser"].as_i64() == Some(0);
+        if self.own_users() {
+            return None;
+        }
+        let setters = setters(root(self.spec), &self.named(root))?;
+        violation("runAsUser=0", format!("{setters} must not set runAsUser=0"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_check_says_what_is_wrong() {
+        let check = |level: Level, spec: Value, expected: &str| {
+            let mut own = json!({"containers": [{"name": "c", "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}],
+                "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}});
+            for (field, value) in spec.as_object().unwrap() {
+                own[field] = value.clone();
+            }
+            assert_eq!(describe(&violations(level, &Value::Null, &own)), expected, "{spec}");
+        };
+        let bare = json!({"containers": [{"name": "c"}], "securityContext": {}});
+        check(Level::Privileged, json!({"hostNetwork": true}), "");
+        check(Level::Baseline, bare.clone(), "");
+        check(Level::Restricted, json!({}), "");
+        check(
+            Level::Restricted,
+            bare,
+            "allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false), \
+             unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"]), \
+             runAsNonRoot != true (pod or container \"c\" must set securityContext.runAsNonRoot=true), \
+             seccompProfile (pod or container \"c\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")",
+        );
+        check(
+            Level::Baseline,
+            json!({"hostNetwork": true, "hostPID": true}),
+            "host namespaces (hostNetwork=true, hostPID=true)",
+        );
+        check(
+            Level::Baseline,
+            json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}),
+            "hostPath volumes (volume \"v\")",
+        );
+        check(
+            Level::Restricted,
+            json!({"volumes": [{"name": "v", "nfs": {}}, {"name": "w", "emptyDir": {}}]}),
+            "restricted volume types (volume \"v\" uses restricted volume type \"nfs\")",
+        );
+        check(
+            Level::Baseline,
+            json!({"containers": [{"name": "a", "securityContext": {"privileged": true, "capabilities": {"add": ["SYS_ADMIN", "KILL"]}}}, {"name": "b", "securityContext": {"capabilities": {"add": ["NET_RAW"]}}, "ports": [{"hostPort": 80}]}]}),
+            "non-default capabilities (containers \"a\", \"b\" must not include \"NET_RAW\", \"SYS_ADMIN\" in securityContext.capabilities.add), \
+             hostPort (container \"b\" uses hostPort 80), \
+             privileged (container \"a\" must not set securityContext.privileged=true)",
+        );
+        check(
+            Level::Baseline,
+            json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}, "sysctls": [{"name": "kernel.msgmax"}], "seLinuxOptions": {"type": "x", "user": "u"}}}),
+            "seLinuxOptions (pod set forbidden securityContext.seLinuxOptions: type \"x\"; user may not be set), \
+             seccompProfile (pod must not set securityContext.seccompProfile.type to \"Unconfined\"), \
+             forbidden sysctls (kernel.msgmax)",
+        );
+    }
+}
