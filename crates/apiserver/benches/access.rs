@@ -129,4 +129,107 @@ async fn main() {
         }
         row(what, 5000, started.elapsed());
     }
+    policies(&server, &admin).await;
+    flood(&server, &admin).await;
+}
+
+/// What policies cost a write that they look at, and one that they do not.
+async fn policies(server: &Server, admin: &Arc<User>) {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let rules = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]});
+    let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+    let body = json!({"metadata": {"name": "m"}, "data": {"a": "b"}});
+    for (what, plural, spec) in [
+        (
+            "create a ConfigMap (dry run), one validating policy",
+            "validatingadmissionpolicies",
+            json!({"matchConstraints": rules, "validations": [{"expression": "object.data.all(k, size(k) < 64)"}, {"expression": "request.userInfo.username != ''"}]}),
+        ),
+        (
+            "create a ConfigMap (dry run), a mutating policy besides",
+            "mutatingadmissionpolicies",
+            json!({"matchConstraints": rules, "reinvocationPolicy": "Never", "mutations": [{"patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": "Object{metadata: Object.metadata{annotations: {'by': request.userInfo.username}}}"}}]}),
+        ),
+    ] {
+        let (code, answer) = send(
+            server,
+            Some(admin),
+            "",
+            "POST",
+            &format!("{GROUP}/{plural}"),
+            json!({"metadata": {"name": "p"}, "spec": spec}),
+        )
+        .await;
+        assert_eq!(code, 201, "{answer}");
+        let singular = plural.strip_suffix("ies").unwrap_or(plural);
+        let mut binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p"}});
+        if plural.starts_with("validating") {
+            binding["spec"]["validationActions"] = json!(["Deny"]);
+        }
+        let (code, answer) =
+            send(server, Some(admin), "", "POST", &format!("{GROUP}/{singular}ybindings"), binding).await;
+        assert_eq!(code, 201, "{answer}");
+        let started = Instant::now();
+        for _ in 0..5000 {
+            let (code, answer) = send(server, Some(admin), "", "POST", path, body.clone()).await;
+            assert_eq!(code, 201, "{answer}");
+        }
+        row(what, 5000, started.elapsed());
+    }
+    let started = Instant::now();
+    for _ in 0..5000 {
+        let secret = json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}});
+        send(server, Some(admin), "", "POST", "/api/v1/namespaces/default/secrets?dryRun=All", secret).await;
+    }
+    row("create a Secret (dry run), policies for others", 5000, started.elapsed());
+}
+
+/// Small writes of one user, alone and beside another who lists everything all the time.
+async fn flood(server: &Server, admin: &Arc<User>) {
+    for n in 0..5000 {
+        let object = json!({"metadata": {"name": format!("big{n}")}, "stringData": {"k": "x".repeat(1000)}});
+        send(server, Some(admin), "", "POST", "/api/v1/namespaces/kube-public/secrets", object).await;
+    }
+    let writes = |server: Server, user: Arc<User>, round: usize| async move {
+        let mut took = Vec::with_capacity(2000);
+        for n in 0..2000 {
+            let object = json!({"metadata": {"name": format!("w{round}-{n}")}});
+            let started = Instant::now();
+            let (code, answer) =
+                send(&server, Some(&user), "", "POST", "/api/v1/namespaces/kube-system/secrets", object).await;
+            assert_eq!(code, 201, "{answer}");
+            took.push(started.elapsed());
+        }
+        took.sort_unstable();
+        took
+    };
+    let writer = User::new("writer", ["system:masters"]);
+    let alone = writes(server.clone(), writer.clone(), 0).await;
+    let flooder = User::new("flooder", ["system:masters"]);
+    let floods: Vec<_> = (0..64)
+        .map(|_| {
+            let (server, user) = (server.clone(), flooder.clone());
+            tokio::spawn(async move {
+                loop {
+                    let request = Request::builder().uri("/api/v1/secrets").body(Full::new(Bytes::new()));
+                    let mut request = request.expect("a request");
+                    request.extensions_mut().insert(user.clone());
+                    let response = server.handle(request).await;
+                    // The other end reads piece by piece.
+                    let mut body = std::pin::pin!(response.into_body());
+                    while body.frame().await.is_some() {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        })
+        .collect();
+    let beside = writes(server.clone(), writer, 1).await;
+    floods.iter().for_each(tokio::task::JoinHandle::abort);
+    for (at, name) in [(50, "p50"), (99, "p99")] {
+        let of = |took: &[Duration]| took[took.len() * at / 100];
+        row(&format!("small write alone, {name}"), 1, of(&alone));
+        row(&format!("small write beside 64 requests that list everything, {name}"), 1, of(&beside));
+    }
 }

@@ -75,6 +75,14 @@ impl Body {
         }
     }
 
+    /// The bytes of an answer that is whole.
+    pub fn bytes(&self) -> Option<Bytes> {
+        match &self.0 {
+            Inner::Whole(bytes) => bytes.clone(),
+            _ => None,
+        }
+    }
+
     /// Whether it is known to be empty.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)

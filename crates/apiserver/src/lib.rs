@@ -10,6 +10,7 @@
 //! ```
 
 pub mod admission;
+pub mod audit;
 pub mod auth;
 pub mod body;
 mod bootstrap;
@@ -19,6 +20,7 @@ mod controllers;
 mod custom;
 mod discovery;
 mod dispatch;
+mod gate;
 pub mod http;
 mod impersonation;
 mod kubernetes;

@@ -18,9 +18,10 @@ use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
 use store::{Entry, Op, Store};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::admission::Admission;
+use crate::audit::{Audit, Record};
 use crate::auth::authn::{self, TokenFile};
 use crate::auth::authz::{Authorizer, Decision, refusal};
 use crate::auth::rbac::Rbac;
@@ -28,6 +29,7 @@ use crate::auth::tokens::{TokenError, Tokens};
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::context::Context;
+use crate::gate::Gate;
 use crate::media::{self, Accept, Encoding, Form};
 use crate::metrics::Metrics;
 use crate::pki::Pki;
@@ -40,6 +42,10 @@ use crate::user::User;
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// How long a client may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// Who the server is to itself.
+const OWN: &str = "system:apiserver";
+/// How long a request may take in all; a watch only begins in this time.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// Answers from this size on are compressed for who accepts it.
 const GZIP_FROM: u64 = 128 * 1024;
 
@@ -59,6 +65,8 @@ pub struct Options {
     pub authorizer: Option<Box<dyn Authorizer>>,
     /// Who issues service-account tokens.
     pub issuer: String,
+    /// Where to say who did what.
+    pub audit: Option<Audit>,
 }
 
 impl Default for Options {
@@ -71,6 +79,7 @@ impl Default for Options {
             admission: Vec::new(),
             authorizer: None,
             issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            audit: None,
         }
     }
 }
@@ -130,8 +139,9 @@ pub struct Inner {
     pub webhooks: crate::webhook::WebhookClient,
     /// Who writes next where many want to.
     pub turns: crate::plugins::quota::Turns,
-    reads: Semaphore,
-    writes: Semaphore,
+    reads: Gate,
+    writes: Gate,
+    audit: Option<Audit>,
     watches: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
     /// Counts changes of the catalog, for caches made from it.
@@ -184,8 +194,9 @@ impl Server {
             metrics: Metrics::default(),
             random: SystemRandom::new(),
             turns: Default::default(),
-            reads: Semaphore::new(options.max_reads),
-            writes: Semaphore::new(options.max_writes),
+            reads: Gate::new(options.max_reads),
+            writes: Gate::new(options.max_writes),
+            audit: options.audit,
             watches: Arc::default(),
             stop: watch::channel(false).0,
             generation: AtomicUsize::new(0),
@@ -245,8 +256,11 @@ impl Server {
         };
         let verb = info.verb.clone();
         let resource = info.resource.clone();
-        let work = self.answer(parts, query, info, body);
-        let response = match AssertUnwindSafe(work).catch_unwind().await {
+        let mut record = None;
+        let work = self.answer(parts, query, info, body, &mut record);
+        let answered = AssertUnwindSafe(work).catch_unwind().await;
+        let panicked = answered.is_err();
+        let mut response = match answered {
             Ok(response) => response,
             Err(_) => {
                 tracing::error!(%verb, resource, "a request panicked");
@@ -254,11 +268,30 @@ impl Server {
                 self.0.status_response(&status, JSON, &HeaderMap::new())
             }
         };
+        if let (Some(audit), Some(mut record)) = (&self.0.audit, record) {
+            if let Ok(id) = HeaderValue::from_str(record.id()) {
+                response.headers_mut().insert("audit-id", id);
+            }
+            record.answered(&response);
+            let stage = match (panicked, record.is_watch()) {
+                (true, _) => "Panic",
+                (_, true) => "ResponseStarted",
+                _ => "ResponseComplete",
+            };
+            audit.stage(&mut record, stage, self.0.now_precisely()).await;
+        }
         self.0.metrics.request(&verb, &resource, response.status().as_u16(), started.elapsed());
         response
     }
 
-    async fn answer<B>(&self, parts: http::request::Parts, query: Query, info: RequestInfo, body: B) -> Response<Body>
+    async fn answer<B>(
+        &self,
+        parts: http::request::Parts,
+        query: Query,
+        info: RequestInfo,
+        body: B,
+        record: &mut Option<Record>,
+    ) -> Response<Body>
     where
         B: http_body::Body + Send,
         B::Data: Send,
@@ -276,10 +309,18 @@ impl Server {
             Ok(user) => user,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
-        let user = match crate::impersonation::effective(inner, user, &parts.headers) {
+        let real = user;
+        let user = match crate::impersonation::effective(inner, real.clone(), &parts.headers) {
             Ok(user) => user,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
+        if let Some(audit) = &inner.audit {
+            let now = inner.now_precisely();
+            *record = audit.record(&real, &user, &info, &parts, inner.new_uid(), now.clone());
+            if let Some(record) = record {
+                audit.stage(record, "RequestReceived", now).await;
+            }
+        }
         if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
             return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
         }
@@ -297,17 +338,21 @@ impl Server {
             Ok(body) => body,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
+        if let Some(record) = record {
+            record.sent(&parts.headers, &body);
+        }
         let gate = match &*info.verb {
             "watch" => None,
             "get" | "list" => Some(&inner.reads),
             _ => Some(&inner.writes),
         };
-        let _permit = match gate.map(Semaphore::try_acquire) {
-            Some(Err(_)) => {
-                let status = Status::too_many_requests("too many requests are running, please try again later", 1);
-                return inner.status_response(&status, accept, &parts.headers);
-            }
-            permit => permit,
+        let _pass = match gate {
+            // The server itself is not kept waiting by its clients.
+            Some(gate) if user.name != OWN => match gate.enter(&user.name).await {
+                Ok(pass) => Some(pass),
+                Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            },
+            _ => None,
         };
         let method = parts.method;
         let cx = Context {
@@ -321,7 +366,17 @@ impl Server {
             warnings: Mutex::default(),
             annotations: Mutex::default(),
         };
-        let result = crate::dispatch::run(&cx, body).await;
+        let work = crate::dispatch::run(&cx, body);
+        let result = match tokio::time::timeout(REQUEST_TIME, work).await {
+            Ok(result) => result,
+            Err(_) => {
+                let message = "Timeout: request did not complete within the allotted timeout";
+                Err(Status::timeout(message, 0))
+            }
+        };
+        if let Some(record) = record {
+            record.annotate(std::mem::take(&mut *cx.annotations.lock()));
+        }
         let warnings = std::mem::take(&mut *cx.warnings.lock());
         let response = match result {
             Ok(response) => response,
@@ -445,6 +500,13 @@ impl Inner {
     /// Seconds since 1970.
     pub fn now_seconds(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+    }
+
+    /// Now, to the microsecond.
+    pub fn now_precisely(&self) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let second = machinery::time::Time::new(now.as_secs() as i64, 0).map(|own| own.to_string()).unwrap_or_default();
+        format!("{}.{:06}Z", second.trim_end_matches('Z'), now.subsec_micros())
     }
 
     /// Now, as objects write it.

@@ -1,0 +1,187 @@
+//! The audit log: who did what to what, one JSON line per stage of a request.
+
+mod policy;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, Response};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+pub use policy::{Level, Policy, PolicyError};
+
+use crate::body::Body;
+use crate::request::RequestInfo;
+use crate::user::User;
+
+/// Lines that wait to be written; beyond it requests wait for the disk.
+const WAITING: usize = 4096;
+/// Bodies larger than this are not in the log.
+const BODY: usize = 256 * 1024;
+
+/// Writes what a policy asks for.
+pub struct Audit {
+    policy: Policy,
+    lines: mpsc::Sender<String>,
+}
+
+/// One request on its way into the log.
+pub struct Record {
+    event: Value,
+    level: Level,
+    omit: Vec<String>,
+    omit_managed: bool,
+    watch: bool,
+}
+
+impl Audit {
+    /// Appends to a file that only its owner may read.
+    pub fn open(file: &Path, policy: Policy) -> std::io::Result<Audit> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let file = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
+        let (lines, mut incoming) = mpsc::channel::<String>(WAITING);
+        std::thread::Builder::new().name("audit".into()).spawn(move || {
+            let mut out = std::io::BufWriter::with_capacity(64 * 1024, file);
+            while let Some(line) = incoming.blocking_recv() {
+                let mut result = out.write_all(line.as_bytes());
+                while let Ok(line) = incoming.try_recv() {
+                    result = result.and(out.write_all(line.as_bytes()));
+                }
+                if let Err(error) = result.and_then(|()| out.flush()) {
+                    tracing::error!(%error, "the audit log cannot be written");
+                }
+            }
+        })?;
+        Ok(Audit { policy, lines })
+    }
+
+    /// Begins the record of a request, if it is to have one.
+    pub fn record(
+        &self,
+        real: &Arc<User>,
+        user: &Arc<User>,
+        info: &RequestInfo,
+        parts: &Parts,
+        id: String,
+        now: String,
+    ) -> Option<Record> {
+        let decision = self.policy.decide(real, info);
+        if decision.level == Level::None {
+            return None;
+        }
+        let mut event = json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": decision.level.as_str(), "auditID": id, "stage": "",
+            "requestURI": parts.uri.path_and_query().map_or("", |own| own.as_str()), "verb": info.verb,
+            "user": real.to_json(), "sourceIPs": [source(parts)],
+            "requestReceivedTimestamp": now, "stageTimestamp": now,
+        });
+        if !Arc::ptr_eq(real, user) {
+            event["impersonatedUser"] = user.to_json();
+        }
+        if let Some(agent) = parts.headers.get(http::header::USER_AGENT).and_then(|own| own.to_str().ok()) {
+            event["userAgent"] = agent.into();
+        }
+        if info.is_resource {
+            let mut object = json!({"resource": info.resource, "apiVersion": info.version});
+            for (field, value) in [
+                ("namespace", &info.namespace),
+                ("name", &info.name),
+                ("apiGroup", &info.group),
+                ("subresource", &info.subresource),
+            ] {
+                if !value.is_empty() {
+                    object[field] = value.as_str().into();
+                }
+            }
+            event["objectRef"] = object;
+        }
+        Some(Record {
+            event,
+            level: decision.level,
+            omit: decision.omit,
+            omit_managed: decision.omit_managed,
+            watch: info.verb == "watch",
+        })
+    }
+
+    /// Writes a stage of a request.
+    pub async fn stage(&self, record: &mut Record, stage: &str, now: String) {
+        if record.omit.iter().any(|own| own == stage) {
+            return;
+        }
+        record.event["stage"] = stage.into();
+        record.event["stageTimestamp"] = now.into();
+        let mut line = record.event.to_string();
+        line.push('\n');
+        // The log is as slow as its disk; losing lines is not an option.
+        let _ = self.lines.send(line).await;
+    }
+}
+
+fn source(parts: &Parts) -> String {
+    parts
+        .extensions
+        .get::<crate::http::Peer>()
+        .map_or_else(|| "127.0.0.1".to_owned(), |peer| peer.address.ip().to_string())
+}
+
+impl Record {
+    /// The id of the request.
+    pub fn id(&self) -> &str {
+        self.event["auditID"].as_str().unwrap_or_default()
+    }
+
+    /// Whether it is about a watch, whose answer begins long before it ends.
+    pub fn is_watch(&self) -> bool {
+        self.watch
+    }
+
+    /// The body that was sent.
+    pub fn sent(&mut self, headers: &HeaderMap, body: &[u8]) {
+        let json = crate::media::content_type(headers);
+        if self.level >= Level::Request && !body.is_empty() && body.len() <= BODY && json.contains("json") {
+            if let Ok(parsed) = machinery::json::parse(body) {
+                self.event["requestObject"] = self.shown(parsed.value);
+            }
+        }
+    }
+
+    /// What admission says about it.
+    pub fn annotate(&mut self, annotations: impl IntoIterator<Item = (String, String)>) {
+        for (key, value) in annotations {
+            self.event["annotations"][key] = value.into();
+        }
+    }
+
+    /// How it ended.
+    pub fn answered(&mut self, response: &Response<Body>) {
+        let code = response.status().as_u16();
+        self.event["responseStatus"] = json!({"metadata": {}, "code": code});
+        let body = response.body().bytes().filter(|bytes| bytes.len() <= BODY);
+        let object = body.and_then(|bytes| machinery::json::parse(&bytes).ok()).map(|parsed| parsed.value);
+        if let Some(status) = object.as_ref().filter(|own| own["kind"] == "Status" && code >= 400) {
+            for field in ["status", "reason", "message"] {
+                if let Some(value) = status.get(field) {
+                    self.event["responseStatus"][field] = value.clone();
+                }
+            }
+        }
+        if self.level == Level::RequestResponse {
+            if let Some(object) = object {
+                self.event["responseObject"] = self.shown(object);
+            }
+        }
+    }
+
+    fn shown(&self, mut object: Value) -> Value {
+        if self.omit_managed {
+            if let Some(meta) = object["metadata"].as_object_mut() {
+                meta.remove("managedFields");
+            }
+        }
+        object
+    }
+}
