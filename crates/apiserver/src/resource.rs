@@ -112,6 +112,14 @@ impl Resource {
         matches!(self.nature, Nature::Custom(_))
     }
 
+    /// What its objects are charged by, if its definition says so.
+    pub fn charge(&self) -> Option<&crate::custom::charge::Charge> {
+        match &self.nature {
+            Nature::Custom(custom) => custom.definition().charge.as_ref(),
+            Nature::BuiltIn(_) => None,
+        }
+    }
+
     /// Group and kind, by which rules are found.
     pub fn gk(&self) -> (&str, &str) {
         (&self.group, &self.kind)

@@ -192,3 +192,111 @@ async fn a_transaction_is_charged_as_a_whole() {
     let (code, answer) = world.admin("POST", path, &same).await;
     assert_eq!(code, 422, "{answer}");
 }
+
+/// A kind of claim whose definition says what it is charged by.
+async fn buckets(world: &World) {
+    let charge = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": "bucketclass.example.com"});
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    world
+        .make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json!({
+            "metadata": {"name": "bucketclaims.example.com", "annotations": {"conductor.io/quota": charge.to_string()}},
+            "spec": {
+                "group": "example.com", "names": {"plural": "bucketclaims", "kind": "BucketClaim"}, "scope": "Namespaced",
+                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}}}],
+            },
+        }))
+        .await;
+    for _ in 0..500 {
+        if world.admin("GET", BUCKETS, &Value::Null).await.0 == 200 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("the kind is not served");
+}
+
+const BUCKETS: &str = "/apis/example.com/v1/namespaces/default/bucketclaims";
+
+fn bucket(name: &str, class: &str, storage: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "BucketClaim", "metadata": {"name": name}, "spec": {"class": class, "resources": {"requests": {"storage": storage}}}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn claims_of_any_kind_are_charged_by_number_and_amount_per_class() {
+    let world = World::new().await;
+    buckets(&world).await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = json!({
+        "count/bucketclaims.example.com": "100",
+        "bucketclaims.example.com/requests.storage": "1000Gi",
+        "gold.bucketclass.example.com/requests.storage": "25Gi",
+        "gold.bucketclass.example.com/bucketclaims": "50",
+    });
+    world.make(quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    let mut tasks = Vec::new();
+    for n in 0..200 {
+        let world = world.clone();
+        tasks.push(tokio::spawn(async move {
+            let class = if n % 2 == 0 { "gold" } else { "silver" };
+            let (code, answer) = world.admin("POST", BUCKETS, &bucket(&format!("b{n}"), class, "2Gi")).await;
+            assert!(
+                code == 201 || (code == 403 && answer["message"].as_str().unwrap().contains("exceeded quota: q")),
+                "{code} {answer}"
+            );
+            (class, code == 201)
+        }));
+    }
+    let mut made = (0, 0);
+    for task in tasks {
+        match task.await.unwrap() {
+            ("gold", true) => made.0 += 1,
+            (_, true) => made.1 += 1,
+            _ => {}
+        }
+    }
+    // 12 of 2Gi fit into 25Gi; of the others as many as the number allows.
+    assert_eq!(made, (12, 88));
+    let used = || async { world.admin("GET", &format!("{quotas}/q"), &Value::Null).await.1["status"]["used"].clone() };
+    assert_eq!(
+        used().await,
+        json!({
+            "count/bucketclaims.example.com": "100", "bucketclaims.example.com/requests.storage": "200Gi",
+            "gold.bucketclass.example.com/requests.storage": "24Gi", "gold.bucketclass.example.com/bucketclaims": "12",
+        })
+    );
+    // A class that is chosen later is charged then; deletion gives back at once.
+    let list = world.admin("GET", BUCKETS, &Value::Null).await.1;
+    let silver = list["items"].as_array().unwrap().iter().find(|own| own["spec"]["class"] == "silver").unwrap();
+    let path = format!("{BUCKETS}/{}", silver["metadata"]["name"].as_str().unwrap());
+    assert_eq!(world.admin("DELETE", &path, &Value::Null).await.0, 200);
+    let mut late = bucket("late", "", "1Gi");
+    world.make(BUCKETS, late.clone()).await;
+    late = json!({"status": {"class": "gold"}});
+    assert_eq!(world.admin("PATCH", &format!("{BUCKETS}/late/status"), &late).await.0, 200);
+    let now = used().await;
+    assert_eq!(
+        (&now["gold.bucketclass.example.com/requests.storage"], &now["bucketclaims.example.com/requests.storage"]),
+        (&json!("25Gi"), &json!("199Gi"))
+    );
+    assert_eq!(world.admin("POST", BUCKETS, &bucket("more", "gold", "1Gi")).await.0, 403);
+}
+
+#[tokio::test]
+async fn claims_of_any_kind_have_limits() {
+    let world = World::new().await;
+    buckets(&world).await;
+    let limit = json!({"type": "example.com/BucketClaim", "min": {"storage": "1Gi"}, "max": {"storage": "10Gi"}, "defaultRequest": {"storage": "2Gi"}});
+    world
+        .make("/api/v1/namespaces/default/limitranges", json!({"metadata": {"name": "l"}, "spec": {"limits": [limit]}}))
+        .await;
+    let mut bare = bucket("bare", "gold", "");
+    bare["spec"] = json!({"class": "gold"});
+    assert_eq!(world.make(BUCKETS, bare).await["spec"]["resources"]["requests"]["storage"], "2Gi");
+    for (storage, said) in [
+        ("512Mi", "minimum storage usage per example.com/BucketClaim is 1Gi, but request is 512Mi"),
+        ("11Gi", "maximum storage usage per example.com/BucketClaim is 10Gi, but request is 11Gi"),
+    ] {
+        let (code, answer) = world.admin("POST", BUCKETS, &bucket("x", "gold", storage)).await;
+        assert!(code == 403 && answer["message"].as_str().unwrap().ends_with(said), "{answer}");
+    }
+}

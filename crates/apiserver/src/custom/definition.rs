@@ -7,6 +7,7 @@ use machinery::schema::Structural;
 use serde_json::{Value, json};
 
 use super::Custom;
+use super::charge::Charge;
 use super::columns::Column;
 use super::rules::Rules;
 use crate::catalog::table_name;
@@ -25,6 +26,8 @@ pub struct Definition {
     pub since: u64,
     /// All versions, served or not.
     pub versions: Vec<Version>,
+    /// What its objects are charged by, besides their number.
+    pub charge: Option<Charge>,
     /// The resources to serve, before their natures are known.
     names: Names,
 }
@@ -138,6 +141,7 @@ impl Definition {
         });
         Definition {
             name: text(&crd["metadata"]["name"]),
+            charge: Charge::read(crd),
             since,
             versions: versions.collect(),
             names: Names {

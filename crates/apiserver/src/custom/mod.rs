@@ -1,5 +1,6 @@
 //! Custom resources: what a CustomResourceDefinition makes of the objects it defines.
 
+pub mod charge;
 pub mod check;
 mod columns;
 mod definition;

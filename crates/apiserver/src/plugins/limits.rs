@@ -22,7 +22,11 @@ impl Limits {
                     matches!(attributes.operation, Operation::Create | Operation::Update)
                         && attributes.object["metadata"].get("deletionTimestamp").is_none()
                 }
-                _ => false,
+                _ => {
+                    attributes.resource.charge().is_some()
+                        && matches!(attributes.operation, Operation::Create | Operation::Update)
+                        && attributes.object["metadata"].get("deletionTimestamp").is_none()
+                }
             };
         if !concerned {
             return Vec::new();
@@ -40,6 +44,17 @@ fn limits_of<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Va
 
 impl Plugin for Limits {
     fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        if let Some(charge) = attributes.resource.charge().filter(|_| attributes.operation == Operation::Create) {
+            let kind = limit_type(attributes);
+            let charge = charge.clone();
+            for range in self.ranges(attributes) {
+                for limit in limits_of(&range, &kind) {
+                    let none = serde_json::Map::new();
+                    let defaults = limit["defaultRequest"].as_object().unwrap_or(&none);
+                    charge.fill(&mut attributes.object, defaults);
+                }
+            }
+        }
         if attributes.resource.gk() != ("", "Pod") {
             return Ok(());
         }
@@ -59,8 +74,11 @@ impl Plugin for Limits {
             let mut problems = Vec::new();
             if attributes.resource.gk() == ("", "Pod") {
                 pod(&range, &attributes.object["spec"], &mut problems);
+            } else if let Some(charge) = attributes.resource.charge() {
+                claim(&range, &limit_type(attributes), &charge.requests(&attributes.object), &mut problems);
             } else {
-                claim(&range, &attributes.object, &mut problems);
+                let requests = amounts(&attributes.object, "spec.resources.requests");
+                claim(&range, "PersistentVolumeClaim", &requests, &mut problems);
             }
             match problems.as_slice() {
                 [] => {}
@@ -133,14 +151,18 @@ fn pod(range: &Value, spec: &Value, problems: &mut Vec<String>) {
     }
 }
 
-fn claim(range: &Value, claim: &Value, problems: &mut Vec<String>) {
-    let requests = amounts(claim, "spec.resources.requests");
-    for limit in limits_of(range, "PersistentVolumeClaim") {
+/// The type of limits for objects of a custom kind: `storage.example.com/BucketClaim`.
+fn limit_type(attributes: &Attributes<'_>) -> String {
+    format!("{}/{}", attributes.resource.group, attributes.resource.kind)
+}
+
+fn claim(range: &Value, kind: &str, requests: &Amounts, problems: &mut Vec<String>) {
+    for limit in limits_of(range, kind) {
         for (name, enforced) in amounts(limit, "min") {
-            problems.extend(minimum("PersistentVolumeClaim", &name, &enforced, &requests, &Amounts::new()));
+            problems.extend(minimum(kind, &name, &enforced, requests, &Amounts::new()));
         }
         for (name, enforced) in amounts(limit, "max") {
-            let start = format!("maximum {name} usage per PersistentVolumeClaim is {enforced}");
+            let start = format!("maximum {name} usage per {kind} is {enforced}");
             match requests.get(&name) {
                 None => problems.push(format!("{start}.  No request is specified")),
                 Some(request) if *request > enforced => problems.push(format!("{start}, but request is {request}")),

@@ -126,14 +126,17 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
             schema::resource(kind),
             true,
         ),
-        definition(
-            &names.claim,
-            "Namespaced",
-            names.short.claim.as_deref(),
-            &["conductor", "claims"],
-            claim,
-            schema::claim(kind),
-            true,
+        charged(
+            definition(
+                &names.claim,
+                "Namespaced",
+                names.short.claim.as_deref(),
+                &["conductor", "claims"],
+                claim,
+                schema::claim(kind),
+                true,
+            ),
+            kind,
         ),
         definition(
             &names.class,
@@ -150,6 +153,14 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
             false,
         ),
     ]
+}
+
+/// Says on the definition of claims what quotas charge them by: their class, and what they ask for.
+fn charged(mut definition: Value, kind: &ResourceType) -> Value {
+    let per = format!("{}.{}", kind.names.class.to_ascii_lowercase(), kind.group);
+    let charge = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": per});
+    definition["metadata"]["annotations"] = json!({"conductor.io/quota": charge.to_string()});
+    definition
 }
 
 fn title(name: &str) -> String {

@@ -37,9 +37,31 @@ pub fn concerns<'a>(resource: &Resource, mut names: impl Iterator<Item = &'a str
                     matches!(name, "persistentvolumeclaims" | "requests.storage") || name.contains(CLASS)
                 }
                 ("", "ConfigMap" | "Secret" | "ResourceQuota" | "ReplicationController") => name == &*resource.plural,
-                _ => false,
+                _ => resource.charge().is_some_and(|charge| {
+                    name.starts_with(&own_prefix(resource)) || name.contains(&format!(".{}/", charge.per))
+                }),
             }
     })
+}
+
+/// `bucketclaims.example.com/`: what claims of a kind ask for in all.
+fn own_prefix(resource: &Resource) -> String {
+    format!("{}.{}/", resource.plural, resource.group)
+}
+
+/// What an object costs whose definition says by what.
+fn charged(resource: &Resource, object: &Value, used: &mut Amounts) {
+    let Some(charge) = resource.charge() else { return };
+    let class = charge.class(object).map(|class| format!("{class}.{}/", charge.per));
+    if let Some(class) = &class {
+        used.insert(format!("{class}{}", resource.plural), one());
+    }
+    for (name, amount) in charge.requests(object) {
+        if let Some(class) = &class {
+            used.insert(format!("{class}requests.{name}"), amount.clone());
+        }
+        used.insert(format!("{}requests.{name}", own_prefix(resource)), amount);
+    }
 }
 
 fn is_pod_name(name: &str) -> bool {
@@ -59,7 +81,7 @@ pub fn usage(resource: &Resource, object: &Value) -> Amounts {
         ("", "ConfigMap" | "Secret" | "ResourceQuota" | "ReplicationController") => {
             used.insert(resource.plural.to_string(), one());
         }
-        _ => {}
+        _ => charged(resource, object, &mut used),
     }
     used
 }
