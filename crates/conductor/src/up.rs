@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use conductor_apiserver::audit::{Audit, Level, Policy};
 use conductor_apiserver::{Options as ServerOptions, Server, User, pki};
 use conductor_managers::{Managers, Options};
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,9 +35,16 @@ pub struct Args {
     /// Tokens that stand for users, one per line: token,user,uid,"group1,group2"
     #[arg(long, value_name = "CSV")]
     token_auth_file: Option<PathBuf>,
+    /// Say who did what, one JSON line per request (audit.k8s.io/v1), in this file
+    #[arg(long, value_name = "FILE")]
+    audit_log_file: Option<PathBuf>,
+    /// What the audit log says about which requests: a Policy of audit.k8s.io/v1 [default: metadata of everything]
+    #[arg(long, value_name = "YAML", requires = "audit_log_file")]
+    audit_policy_file: Option<PathBuf>,
 }
 
-fn default_dir() -> PathBuf {
+/// Where a server keeps its state unless told otherwise.
+pub fn default_dir() -> PathBuf {
     std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from).join(".conductor")
 }
 
@@ -46,9 +54,20 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let known = Arc::new(Known::default());
+    let audit = match &args.audit_log_file {
+        None => None,
+        Some(file) => {
+            let policy = match &args.audit_policy_file {
+                Some(path) => Policy::open(path).with_context(|| format!("cannot use {}", path.display()))?,
+                None => Policy::at(Level::Metadata),
+            };
+            Some(Audit::open(file, policy).with_context(|| format!("cannot write {}", file.display()))?)
+        }
+    };
     let server = Server::start(ServerOptions {
         data_dir: Some(args.data_dir.clone()),
         token_file: args.token_auth_file,
+        audit,
         admission: vec![Box::new(Review(known.clone()))],
         ..ServerOptions::default()
     })

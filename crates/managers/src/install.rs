@@ -28,6 +28,9 @@ pub fn type_definitions() -> Result<Vec<Value>, String> {
 pub fn objects() -> Result<Vec<Value>, String> {
     let mut all = vec![namespace()];
     all.extend(rights()?);
+    all.extend(crate::parties::roles()?);
+    all.extend(crate::parties::type_roles()?);
+    all.extend(crate::parties::policies()?);
     all.extend(definitions());
     all.extend(builtin_implementations()?);
     all.extend(builtin_types()?);
@@ -72,8 +75,21 @@ fn rights() -> Result<Vec<Value>, String> {
         rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
         rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &work),
         rule(&["conductor.io"], &["*"], &work),
+        // What comes with a type: roles that give no more than this one has, and the policies that guard its claims.
+        rule(&["rbac.authorization.k8s.io"], &["clusterroles"], &work),
+        rule(
+            &["admissionregistration.k8s.io"],
+            &[
+                "validatingadmissionpolicies",
+                "validatingadmissionpolicybindings",
+                "mutatingadmissionpolicies",
+                "mutatingadmissionpolicybindings",
+            ],
+            &work,
+        ),
+        rule(&["storage.k8s.io"], &["storageclasses"], &["use"]),
         rule(&["transactions.conductor.io"], &["transactions"], &["create"]),
-        rule(&groups, &["*"], &work),
+        rule(&groups, &["*"], &[&work[..], &["use", "deletecollection"]].concat()),
     ];
     let role = "conductor:managers";
     let label = |name: &str| json!({"matchLabels": {name: "true"}});

@@ -27,6 +27,7 @@ pub mod install;
 pub mod kind;
 mod lease;
 mod orphans;
+pub mod parties;
 mod queue;
 mod runtime;
 pub mod transport;

@@ -1,11 +1,13 @@
 //! Resource types: the data that makes one kind of resource different from another.
 
+mod access;
 mod builtin;
 mod compatibility;
 mod crd;
 mod model;
 mod schema;
 
+pub use access::{CREATED_BY, CREATED_BY_GROUPS, Guarded, USE_LABEL, access, guards, role, rule};
 pub use builtin::{builtin_implementations, builtin_types, read_yaml};
 pub use compatibility::incompatibilities;
 pub use crd::{crds, manager_crd, resource_type_crd};

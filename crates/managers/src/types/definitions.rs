@@ -1,7 +1,7 @@
 //! A ResourceType makes three CRDs and keeps them.
 
 use conductor_claims::lifecycle::{Condition, status_patch};
-use conductor_claims::types::{ResourceType, crds, incompatibilities};
+use conductor_claims::types::{ResourceType, access, crds, incompatibilities};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -82,6 +82,16 @@ impl Types {
                 other => other.map(drop)?,
             }
         }
+        for guard in access(&kind) {
+            match self.cx.api.apply(&guard).await {
+                // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
+                Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
+                    let name = text(&guard["metadata"]["name"]);
+                    tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
+                }
+                other => other.map(drop)?,
+            }
+        }
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.say(object, served(&kind)).await
     }
@@ -127,6 +137,9 @@ impl Types {
                 });
             }
             self.desks.close(name);
+            for guard in access(&kind) {
+                self.remove_guard(&guard).await?;
+            }
             for definition in crds(&kind) {
                 let path = format!(
                     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
@@ -148,6 +161,21 @@ impl Types {
             }
         }
         Ok(())
+    }
+
+    async fn remove_guard(&self, guard: &Value) -> Result<(), Failure> {
+        let plural = match text(&guard["kind"]) {
+            "ClusterRole" => "clusterroles",
+            "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
+            "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
+            "MutatingAdmissionPolicy" => "mutatingadmissionpolicies",
+            _ => "mutatingadmissionpolicybindings",
+        };
+        let path = format!("/apis/{}/{plural}/{}", text(&guard["apiVersion"]), text(&guard["metadata"]["name"]));
+        match self.cx.api.call(Method::DELETE, &path, JSON, Vec::new()).await {
+            Err(failure) if !matches!(failure.code, 403 | 404) => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     async fn say(&self, object: &Value, condition: Condition) -> Result<(), Failure> {

@@ -1,0 +1,185 @@
+//! Who may do what with the kinds of a type: roles that Kubernetes' own gather, and the policies that guard claims.
+
+use serde_json::{Value, json};
+
+use crate::types::model::{Names, ResourceType};
+
+/// On a class: only those who have the verb `use` on it may claim from it.
+pub const USE_LABEL: &str = "conductor.io/use";
+/// On a claim: who made it. Set by the server, whatever a user writes.
+pub const CREATED_BY: &str = "conductor.io/created-by";
+/// On a claim: the groups of who made it, separated by commas.
+pub const CREATED_BY_GROUPS: &str = "conductor.io/created-by-groups";
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const POLICY: &str = "admissionregistration.k8s.io/v1";
+const LOOK: [&str; 3] = ["get", "list", "watch"];
+const WORK: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// A ClusterRole.
+pub fn role(name: &str, labels: &[&str], rules: &[Value]) -> Value {
+    let mut own = json!({"app.kubernetes.io/managed-by": "conductor"});
+    for label in labels {
+        own[*label] = "true".into();
+    }
+    json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name, "labels": own}, "rules": rules})
+}
+
+/// A rule.
+pub fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
+/// What comes with a type, in the order in which it is to be applied.
+pub fn access(kind: &ResourceType) -> Vec<Value> {
+    let group = kind.group.as_str();
+    let plural = |name: &str| Names::plural(name);
+    let (resources, claims, classes) =
+        (plural(&kind.names.resource), plural(&kind.names.claim), plural(&kind.names.class));
+    let name = |part: &str| format!("conductor:{}:{part}", kind.name());
+    let status = |own: &str| format!("{own}/status");
+    let to = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+    let (edit, admin, view) = (to("edit"), to("admin"), to("view"));
+    let writes: Vec<&str> = WORK[3..].to_vec();
+    let mut all = vec![
+        role(&name("claim"), &[&edit, &admin], &[rule(&[group], &[&claims], &writes)]),
+        role(&name("view"), &[&view], &[rule(&[group], &[&claims, &status(&claims)], &LOOK)]),
+        role(&name("classes"), &["conductor.io/aggregate-to-classes"], &[rule(&[group], &[&classes], &LOOK)]),
+        role(
+            &name("administer"),
+            &["conductor.io/aggregate-to-cluster-admin"],
+            &[
+                rule(&[group], &[&resources, &classes], &WORK),
+                rule(&[group], &[&classes], &["use"]),
+                rule(&[group], &[&claims, &status(&claims), &status(&resources)], &LOOK),
+            ],
+        ),
+    ];
+    all.extend(guards(&Guarded {
+        name: &kind.name(),
+        group,
+        version: &kind.version,
+        claims: &claims,
+        class_kind: (&kind.api_version(), &kind.names.class),
+        class_resource: (group, &classes),
+        class_field: "class",
+        resource_field: "resourceName",
+    }));
+    all
+}
+
+/// The kinds that policies guard.
+pub struct Guarded<'g> {
+    /// The type's name.
+    pub name: &'g str,
+    /// The claims' group.
+    pub group: &'g str,
+    /// The claims' version.
+    pub version: &'g str,
+    /// The claims' plural.
+    pub claims: &'g str,
+    /// apiVersion and kind of classes.
+    pub class_kind: (&'g str, &'g str),
+    /// Group and plural of classes.
+    pub class_resource: (&'g str, &'g str),
+    /// The field of a claim's spec that names its class.
+    pub class_field: &'g str,
+    /// The field of a claim's spec that names a resource.
+    pub resource_field: &'g str,
+}
+
+/// The policies that guard a type's claims.
+pub fn guards(own: &Guarded<'_>) -> Vec<Value> {
+    let rules = json!([{
+        "apiGroups": [own.group], "apiVersions": [own.version], "operations": ["CREATE", "UPDATE"],
+        "resources": [own.claims], "scope": "Namespaced",
+    }]);
+    let mut all = creators(own, &rules);
+    all.extend(uses(own, &rules));
+    all
+}
+
+fn meta(name: &str) -> Value {
+    json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}})
+}
+
+/// Says on each claim who made it. A later write cannot change it: what was there is put back.
+fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
+    let name = format!("created-by.{}", own.name);
+    let said = |object: &str, key: &str| {
+        format!(
+            "has({object}.metadata.annotations) && '{key}' in {object}.metadata.annotations ? {object}.metadata.annotations['{key}'] : ''"
+        )
+    };
+    let differs = |key: &str| format!("({}) != ({})", said("object", key), said("oldObject", key));
+    let condition =
+        format!("request.operation == 'CREATE' || {} || {}", differs(CREATED_BY), differs(CREATED_BY_GROUPS));
+    let variable = |name: &str, made: &str, key: &str| json!({"name": name, "expression": format!("request.operation == 'CREATE' ? ({made}) : ({})", said("oldObject", key))});
+    let groups = "has(request.userInfo.groups) ? request.userInfo.groups.join(',') : ''";
+    let expression = format!(
+        "Object{{metadata: Object.metadata{{annotations: {{'{CREATED_BY}': variables.user, '{CREATED_BY_GROUPS}': variables.groups}}}}}}"
+    );
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "MutatingAdmissionPolicy", "metadata": meta(&name),
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {"resourceRules": rules},
+            "matchConditions": [{"name": "said-otherwise", "expression": condition}],
+            "variables": [
+                variable("user", "request.userInfo.username", CREATED_BY),
+                variable("groups", groups, CREATED_BY_GROUPS),
+            ],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "MutatingAdmissionPolicyBinding", "metadata": meta(&name),
+        "spec": {"policyName": name},
+    });
+    vec![policy, binding]
+}
+
+/// Classes with the label may be used by those who have the verb only. Whoever names a resource instead of a class needs the
+/// verb on all of them: the resource may be of any.
+fn uses(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
+    let name = format!("use.{}", own.name);
+    let field = |object: &str, field: &str| {
+        format!("has({object}.spec) && has({object}.spec.{field}) ? {object}.spec.{field} : ''")
+    };
+    let (class, resource) = (field("object", own.class_field), field("object", own.resource_field));
+    let same = format!(
+        "oldObject != null && ({}) == variables.class && ({}) == variables.resource",
+        field("oldObject", own.class_field),
+        field("oldObject", own.resource_field)
+    );
+    let (group, classes) = own.class_resource;
+    let expression = format!(
+        "variables.same || (variables.class != params.metadata.name && variables.resource == '') || \
+         authorizer.group('{group}').resource('{classes}').name(params.metadata.name).check('use').allowed()"
+    );
+    let message = format!(
+        "'class ' + params.metadata.name + ' is for those who have the verb use on it (kubectl auth can-i use {classes}.{group}/' + params.metadata.name + '): ask an administrator, or choose another class'"
+    );
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta(&name),
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": {"apiVersion": own.class_kind.0, "kind": own.class_kind.1},
+            "matchConstraints": {"resourceRules": rules},
+            "variables": [
+                {"name": "class", "expression": class},
+                {"name": "resource", "expression": resource},
+                {"name": "same", "expression": same},
+            ],
+            "validations": [{"expression": expression, "messageExpression": message, "reason": "Forbidden"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta(&name),
+        "spec": {
+            "policyName": name, "validationActions": ["Deny"],
+            "paramRef": {"selector": {"matchLabels": {USE_LABEL: "required"}}, "parameterNotFoundAction": "Allow"},
+        },
+    });
+    vec![policy, binding]
+}

@@ -1,0 +1,163 @@
+//! The three parties: who administers infrastructure, who administers the cluster, who uses it. As roles and policies, which are
+//! the same on every API server.
+
+use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
+use conductor_claims::types::{
+    Guarded, ResourceType, access, builtin_implementations, builtin_types, guards, role, rule,
+};
+use serde_json::{Value, json};
+
+/// Infrastructure admins: implementations and credentials, in the system namespace.
+pub const INFRASTRUCTURE_ADMIN: &str = "conductor:infrastructure-admin";
+/// What infrastructure admins see outside of it.
+pub const INFRASTRUCTURE_VIEW: &str = "conductor:infrastructure-view";
+/// Cluster admins: types, classes, managers, resources.
+pub const CLUSTER_ADMIN: &str = "conductor:cluster-admin";
+/// Users: claims and what uses them, in their namespace.
+pub const USER: &str = "conductor:user";
+/// What everybody sees: types, classes, how much of them is free.
+const CLASSES: &str = "conductor:classes";
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const POLICY: &str = "admissionregistration.k8s.io/v1";
+const LOOK: [&str; 3] = ["get", "list", "watch"];
+const WORK: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// The roles, and who has them from the start.
+pub fn roles() -> Result<Vec<Value>, String> {
+    let mut implementations: Vec<(String, String)> = Vec::new();
+    for crd in builtin_implementations()? {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if crd["kind"] == "CustomResourceDefinition" {
+            implementations.push((text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"])));
+        }
+    }
+    let mut groups: Vec<&str> = implementations.iter().map(|(group, _)| group.as_str()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let gathers = |name: &str, labels: &[&str]| {
+        let selectors: Vec<Value> = labels.iter().map(|label| json!({"matchLabels": {*label: "true"}})).collect();
+        let mut role = role(name, &[], &[]);
+        role["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+        // What is gathered belongs to who gathers it.
+        role.as_object_mut().map(|fields| fields.remove("rules"));
+        role
+    };
+    let mut infrastructure = vec![
+        rule(&[""], &["secrets", "configmaps", "services"], &WORK),
+        rule(&["", "events.k8s.io"], &["events"], &LOOK),
+    ];
+    if !groups.is_empty() {
+        infrastructure.push(rule(&groups, &["*"], &WORK));
+    }
+    let everybody = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"});
+    Ok(vec![
+        role(INFRASTRUCTURE_ADMIN, &[], &infrastructure),
+        role(
+            INFRASTRUCTURE_VIEW,
+            &[],
+            &[
+                rule(&["conductor.io"], &["*"], &LOOK),
+                rule(&["conductor.io"], &["providers"], &["update", "patch"]),
+                rule(&["conductor.io"], &["infrastructures"], &["use"]),
+                rule(&[""], &["persistentvolumes", "nodes"], &LOOK),
+                rule(&["storage.k8s.io"], &["storageclasses"], &LOOK),
+            ],
+        ),
+        role(
+            "conductor:cluster-admin-base",
+            &["conductor.io/aggregate-to-cluster-admin"],
+            &[
+                rule(&["conductor.io"], &["resourcetypes", "managers", "volumetemplates"], &WORK),
+                rule(&["conductor.io"], &["*"], &LOOK),
+                rule(&["conductor.io"], &["infrastructures"], &["use"]),
+                rule(&["storage.k8s.io"], &["storageclasses"], &WORK),
+                rule(&["storage.k8s.io"], &["storageclasses"], &["use"]),
+                rule(&[""], &["persistentvolumes", "resourcequotas", "limitranges", "namespaces"], &WORK),
+                rule(&[""], &["persistentvolumeclaims", "events", "nodes", "pods", "services"], &LOOK),
+            ],
+        ),
+        gathers(CLUSTER_ADMIN, &["conductor.io/aggregate-to-cluster-admin"]),
+        role(
+            "conductor:classes-base",
+            &["conductor.io/aggregate-to-classes"],
+            &[
+                rule(&["conductor.io"], &["resourcetypes", "managers"], &LOOK),
+                rule(&["storage.k8s.io"], &["storageclasses"], &LOOK),
+            ],
+        ),
+        gathers(CLASSES, &["conductor.io/aggregate-to-classes"]),
+        gathers(USER, &["rbac.authorization.k8s.io/aggregate-to-edit"]),
+        json!({
+            "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": CLASSES},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CLASSES},
+            "subjects": [everybody],
+        }),
+    ])
+}
+
+/// The policies that need no type to exist, and those of the built-in types.
+pub fn policies() -> Result<Vec<Value>, String> {
+    let mut all = infrastructure();
+    all.extend(guards(&Guarded {
+        name: "persistentvolumes",
+        group: "",
+        version: "v1",
+        claims: "persistentvolumeclaims",
+        class_kind: ("storage.k8s.io/v1", "StorageClass"),
+        class_resource: ("storage.k8s.io", "storageclasses"),
+        class_field: "storageClassName",
+        resource_field: "volumeName",
+    }));
+    Ok(all)
+}
+
+/// The roles of the built-in types: their policies come with their definitions.
+pub fn type_roles() -> Result<Vec<Value>, String> {
+    let mut all = Vec::new();
+    for object in builtin_types()? {
+        let kind = ResourceType::parse(&object)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        all.extend(access(&kind).into_iter().filter(|own| own["kind"] == "ClusterRole"));
+    }
+    Ok(all)
+}
+
+/// The volumes that a Pod may have: claims, and what comes from the API itself.
+const VOLUMES: [&str; 8] =
+    ["persistentVolumeClaim", "configMap", "secret", "emptyDir", "projected", "downwardAPI", "ephemeral", "image"];
+
+/// Pods name no infrastructure in-line. Exempt are those who may `use` `infrastructures.conductor.io`, and the namespaces of the
+/// system and those that a cluster admin labels.
+fn infrastructure() -> Vec<Value> {
+    let name = "pods-name-no-infrastructure";
+    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
+    let allowed = VOLUMES.map(|volume| format!("has(v.{volume})")).join(" || ");
+    let volumes = "has(object.spec.volumes) ? object.spec.volumes : []";
+    let exempt = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", SYSTEM_NAMESPACE]},
+        {"key": "conductor.io/infrastructure", "operator": "NotIn", "values": ["allowed"]},
+    ]});
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": exempt,
+                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}],
+            },
+            "matchConditions": [{"name": "has-volumes", "expression": "has(object.spec.volumes)"}],
+            "variables": [{"name": "infrastructure", "expression": format!("({volumes}).filter(v, !({allowed})).map(v, v.name)")}],
+            "validations": [{
+                "expression": "size(variables.infrastructure) == 0 || authorizer.group('conductor.io').resource('infrastructures').check('use').allowed()",
+                "messageExpression": "'volumes ' + variables.infrastructure.join(', ') + ' name infrastructure in-line: claim it instead (a PersistentVolumeClaim), or ask for the verb use on infrastructures.conductor.io'",
+                "reason": "Forbidden",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    vec![policy, binding]
+}

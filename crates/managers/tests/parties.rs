@@ -1,0 +1,281 @@
+//! The three parties with certificates of their own, over TLS: what each may do, and what the shipped policies say.
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::{Cluster, PATIENCE};
+use conductor_managers::{Options, parties};
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+/// A person at the other end of a TLS connection.
+struct Person(kube::Client);
+
+impl Person {
+    async fn of(cluster: &Cluster, url: &str, name: &str, group: Option<&str>) -> Person {
+        let text = cluster.server.pki().kubeconfig(url, name, group).expect("a certificate");
+        let kubeconfig = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a config");
+        Person(kube::Client::try_from(config).expect("a client"))
+    }
+
+    /// The code and the message or object of an answer.
+    async fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(bytes.into());
+        let response = self.0.send(request.expect("a request")).await.expect("an answer");
+        let code = response.status().as_u16();
+        let bytes = http_body_util::BodyExt::collect(response.into_body()).await.expect("a body").to_bytes();
+        (code, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
+
+fn message(answer: &Value) -> &str {
+    answer["message"].as_str().unwrap_or_default()
+}
+
+const DATABASES: &str = "/apis/storage.conductor.io/v1alpha1";
+
+fn database(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClaim", "metadata": {"name": name}, "spec": spec})
+}
+
+/// A cluster with everything, a user of `shop`, both kinds of admin, and a stranger.
+async fn people() -> (Cluster, [Person; 4]) {
+    let cluster = Cluster::start(true).await;
+    let managers = cluster.managers(Options::default()).await;
+    tokio::spawn(managers.run());
+    for namespace in ["shop", "other"] {
+        cluster.namespace(namespace).await;
+    }
+    let bind = |role: &str, who: &str, namespace: Option<&str>| {
+        let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+        let mut meta = json!({"name": format!("{role}:{who}")});
+        if let Some(namespace) = namespace {
+            meta["namespace"] = namespace.into();
+        }
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": meta,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who}],
+        })
+    };
+    for binding in [
+        bind(parties::USER, "jane", Some("shop")),
+        bind(parties::CLUSTER_ADMIN, "claus", None),
+        bind(parties::INFRASTRUCTURE_ADMIN, "ina", Some("conductor-system")),
+        bind(parties::INFRASTRUCTURE_VIEW, "ina", None),
+    ] {
+        cluster.create(&binding).await;
+    }
+    let listening = cluster.server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
+    let url = format!("https://{}", listening.address);
+    // It listens for as long as the test runs.
+    std::mem::forget(listening);
+    let people = [
+        Person::of(&cluster, &url, "jane", None).await,
+        Person::of(&cluster, &url, "claus", None).await,
+        Person::of(&cluster, &url, "ina", None).await,
+        Person::of(&cluster, &url, "stranger", None).await,
+    ];
+    // The roles gather their rules, and the types their policies, a moment after they are written.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let (user, _) = people[0]
+            .send(Method::GET, &format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), &Value::Null)
+            .await;
+        let (admin, _) = people[1].send(Method::GET, &format!("{DATABASES}/relationaldatabases"), &Value::Null).await;
+        let policy = cluster
+            .api
+            .get(
+                "admissionregistration.k8s.io/v1",
+                "MutatingAdmissionPolicyBinding",
+                "",
+                "created-by.relationaldatabases.storage.conductor.io",
+            )
+            .await
+            .ok()
+            .flatten();
+        if user == 200 && admin == 200 && policy.is_some() {
+            return (cluster, people);
+        }
+        assert!(std::time::Instant::now() < deadline, "{user} {admin} {policy:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_party_may_do_its_part_and_no_more() {
+    let (cluster, people) = people().await;
+    cluster
+        .create(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": "conductor-system"}, "stringData": {"k": "hidden"}}))
+        .await;
+    cluster
+        .create(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": "other"}, "stringData": {"k": "hidden"}}))
+        .await;
+    let claims = |namespace: &str| format!("{DATABASES}/namespaces/{namespace}/relationaldatabaseclaims");
+    let dry = "?dryRun=All";
+    let class = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClass", "metadata": {"name": "x"}, "reclaimPolicy": "Retain"});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    // One column per person: user, cluster admin, infrastructure admin, stranger; `+` may, `-` may not.
+    let table: Vec<(Method, String, Value, &str)> = vec![
+        (Method::GET, claims("shop"), Value::Null, "++--"),
+        (Method::GET, claims("other"), Value::Null, "-+--"),
+        (Method::GET, format!("{DATABASES}/relationaldatabaseclaims"), Value::Null, "-+--"),
+        (Method::POST, claims("shop") + dry, database("c", json!({"engine": "x"})), "+---"),
+        (Method::POST, claims("other") + dry, database("c", json!({"engine": "x"})), "----"),
+        (Method::GET, format!("{DATABASES}/relationaldatabaseclasses"), Value::Null, "++++"),
+        (Method::POST, format!("{DATABASES}/relationaldatabaseclasses{dry}"), class, "-+--"),
+        (Method::GET, format!("{DATABASES}/relationaldatabases"), Value::Null, "-+--"),
+        (Method::GET, "/apis/conductor.io/v1alpha1/managers".into(), Value::Null, "++++"),
+        (Method::DELETE, "/apis/conductor.io/v1alpha1/managers/none".into(), Value::Null, "-+--"),
+        (Method::GET, "/apis/conductor.io/v1alpha1/resourcetypes".into(), Value::Null, "++++"),
+        (Method::DELETE, "/apis/conductor.io/v1alpha1/resourcetypes/none".into(), Value::Null, "-+--"),
+        (Method::GET, "/api/v1/namespaces/conductor-system/secrets/key".into(), Value::Null, "--+-"),
+        (Method::GET, "/api/v1/namespaces/conductor-system/secrets".into(), Value::Null, "--+-"),
+        (Method::GET, "/api/v1/namespaces/other/secrets/key".into(), Value::Null, "----"),
+        (Method::GET, "/api/v1/namespaces/shop/secrets".into(), Value::Null, "+---"),
+        (Method::GET, "/api/v1/secrets".into(), Value::Null, "----"),
+        (Method::GET, "/api/v1/secrets?watch=1&timeoutSeconds=1".into(), Value::Null, "----"),
+        (Method::GET, "/api/v1/ns/conductor-system/secrets/key".into(), Value::Null, "--+-"),
+        (Method::GET, "/api/v1/namespaces/conductor-system/secrets/key/".into(), Value::Null, "--+-"),
+        (Method::GET, "/api/v1/namespaces/shop/..%2Fconductor-system/secrets/key".into(), Value::Null, "----"),
+        (Method::GET, "/api/v1/namespaces/shop/%2e%2e/conductor-system/secrets/key".into(), Value::Null, "----"),
+        (Method::GET, "/api/v1/namespaces//conductor-system/secrets/key".into(), Value::Null, "----"),
+        (
+            Method::GET,
+            "/apis/database.aws.conductor.io/v1alpha1/namespaces/conductor-system/rdsinstances".into(),
+            Value::Null,
+            "--+-",
+        ),
+        (Method::GET, "/api/v1/persistentvolumes".into(), Value::Null, "-++-"),
+        (Method::POST, format!("/api/v1/namespaces{dry}"), json!({"metadata": {"name": "n"}}), "-+--"),
+        // Nobody gives away what they do not have.
+        (Method::POST, format!("{rbac}/namespaces/shop/roles{dry}"), role, "----"),
+        (Method::GET, format!("{rbac}/clusterroles"), Value::Null, "----"),
+        (
+            Method::DELETE,
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/pods-name-no-infrastructure?dryRun=All"
+                .into(),
+            Value::Null,
+            "----",
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (method, path, body, expected) in &table {
+        for (person, may) in people.iter().zip(expected.chars()) {
+            let (code, answer) = person.send(method.clone(), path, body).await;
+            let allowed = !matches!(code, 400 | 401 | 403);
+            // A deletion of what does not exist is allowed, and finds nothing.
+            if allowed != (may == '+') {
+                wrong.push(format!("{method} {path}: {code} {}, expected {expected}", message(&answer)));
+            }
+            assert!(!answer.to_string().contains("aGlkZGVu") || may == '+', "{path} shows a secret: {answer}");
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_can_be_for_some_only() {
+    let (cluster, [jane, claus, ..]) = people().await;
+    let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+    for (name, labels) in [("gold", json!({"conductor.io/use": "required"})), ("silver", json!({}))] {
+        let class = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClass", "metadata": {"name": name, "labels": labels}, "reclaimPolicy": "Retain"});
+        let (code, answer) = claus.send(Method::POST, &format!("{DATABASES}/relationaldatabaseclasses"), &class).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let (code, answer) = jane.send(Method::POST, &claims, &database("a", json!({"class": "gold"}))).await;
+    assert_eq!(code, 403, "{answer}");
+    assert_eq!(
+        message(&answer),
+        "relationaldatabaseclaims.storage.conductor.io \"a\" is forbidden: ValidatingAdmissionPolicy 'use.relationaldatabases.storage.conductor.io' with binding \
+         'use.relationaldatabases.storage.conductor.io' denied request: class gold is for those who have the verb use on it \
+         (kubectl auth can-i use relationaldatabaseclasses.storage.conductor.io/gold): ask an administrator, or choose another class"
+    );
+    // Neither by naming a resource, nor later.
+    assert_eq!(jane.send(Method::POST, &claims, &database("a", json!({"resourceName": "any"}))).await.0, 403);
+    let (code, made) = jane.send(Method::POST, &claims, &database("a", json!({"class": "silver"}))).await;
+    assert_eq!(code, 201, "{made}");
+    let gold = json!({"spec": {"class": "gold"}});
+    assert_eq!(jane.send(Method::PATCH, &format!("{claims}/a"), &gold).await.0, 403);
+    // The verb is enough.
+    cluster
+        .create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "gold"}, "rules": [
+            {"apiGroups": ["storage.conductor.io"], "resources": ["relationaldatabaseclasses"], "resourceNames": ["gold"], "verbs": ["use"]}]}))
+        .await;
+    cluster
+        .create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "gold"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gold"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]}))
+        .await;
+    let (code, answer) = jane.send(Method::POST, &claims, &database("b", json!({"class": "gold"}))).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_made_a_claim_is_on_it_and_cannot_be_forged() {
+    let (_cluster, [jane, claus, ..]) = people().await;
+    let (by, groups) = ("conductor.io/created-by", "conductor.io/created-by-groups");
+    for (path, mut object) in [
+        (format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), database("a", json!({"engine": "x"}))),
+        ("/api/v1/namespaces/shop/persistentvolumeclaims".to_owned(), common::volume_claim("shop", "a", "1Gi", "")),
+    ] {
+        object["metadata"]["annotations"] = json!({by: "root", groups: "system:masters"});
+        let (code, made) = jane.send(Method::POST, &path, &object).await;
+        assert_eq!(code, 201, "{made}");
+        let said = |object: &Value| {
+            (object["metadata"]["annotations"][by].clone(), object["metadata"]["annotations"][groups].clone())
+        };
+        let truth = (json!("jane"), json!("system:authenticated"));
+        assert_eq!(said(&made), truth);
+        for forged in [json!({by: "root"}), json!({by: null, groups: null}), json!({groups: "system:masters"})] {
+            let (code, changed) =
+                jane.send(Method::PATCH, &format!("{path}/a"), &json!({"metadata": {"annotations": forged}})).await;
+            assert_eq!((code, said(&changed)), (200, truth.clone()), "{changed}");
+        }
+        let (code, _) = claus.send(Method::GET, &format!("{path}/a"), &Value::Null).await;
+        assert_eq!(code, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_users_name_no_infrastructure() {
+    let (cluster, [jane, ..]) = people().await;
+    let pods = "/api/v1/namespaces/shop/pods";
+    let pod = |volumes: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}});
+    for (volumes, refused) in [
+        (json!([{"name": "a", "hostPath": {"path": "/"}}]), "volumes a name infrastructure in-line"),
+        (
+            json!([{"name": "a", "emptyDir": {}}, {"name": "b", "nfs": {"server": "s", "path": "/"}}, {"name": "c", "csi": {"driver": "d"}}]),
+            "volumes b, c name infrastructure in-line",
+        ),
+        (
+            json!([{"name": "a", "iscsi": {"targetPortal": "1.2.3.4", "iqn": "iqn.2026-01.x:y", "lun": 0}}]),
+            "volumes a name",
+        ),
+        (
+            json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "b", "configMap": {"name": "m"}}, {"name": "s", "secret": {"secretName": "x"}}, {"name": "d", "downwardAPI": {}}]),
+            "",
+        ),
+        (json!([]), ""),
+    ] {
+        let (code, answer) = jane.send(Method::POST, &format!("{pods}?dryRun=All"), &pod(volumes.clone())).await;
+        if refused.is_empty() {
+            assert_eq!(code, 201, "{volumes}: {answer}");
+        } else {
+            assert!(code == 403 && message(&answer).contains(refused), "{volumes}: {code} {answer}");
+        }
+    }
+    // A cluster admin lets a namespace off.
+    let label = json!({"metadata": {"labels": {"conductor.io/infrastructure": "allowed"}}});
+    assert_eq!(jane.send(Method::PATCH, "/api/v1/namespaces/shop", &label).await.0, 403);
+    cluster.patch(&common::target("v1", "Namespace", "", "shop"), label).await;
+    let path = json!([{"name": "a", "hostPath": {"path": "/"}}]);
+    assert_eq!(jane.send(Method::POST, &format!("{pods}?dryRun=All"), &pod(path)).await.0, 201);
+}
