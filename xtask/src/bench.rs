@@ -8,6 +8,8 @@ mod chart;
 #[cfg(feature = "bench")]
 mod compare;
 #[cfg(feature = "bench")]
+mod databases;
+#[cfg(feature = "bench")]
 mod load;
 #[cfg(feature = "bench")]
 mod objects;
@@ -32,6 +34,23 @@ pub enum Bench {
     Api(Api),
     /// Measure etcd + kube-apiserver and `conductor up` in turns, write docs/benchmarks.md
     Compare(Compare),
+    /// Measure databases behind claims: time until one can be used, memory of one, many at once
+    Databases(Databases),
+}
+
+/// Databases.
+#[derive(clap::Args)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub struct Databases {
+    /// How many claims of each class are timed one after the other
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    pub rounds: usize,
+    /// How many of each class at once
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub instances: usize,
+    /// The conductor to measure; one built in release if not given
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
 }
 
 /// One server.
@@ -73,6 +92,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Api(options) => compare::one(options),
         Bench::Compare(options) => compare::both(options),
+        Bench::Databases(options) => databases::run(options),
     }
 }
 

@@ -33,6 +33,14 @@ struct Tool {
     tier: Tier,
 }
 
+/// Debian keeps each version's server apart.
+const POSTGRES: &[&str] = &[
+    "/usr/lib/postgresql/18/bin",
+    "/usr/lib/postgresql/17/bin",
+    "/usr/lib/postgresql/16/bin",
+    "/usr/lib/postgresql/15/bin",
+    "/usr/lib/postgresql/14/bin",
+];
 const SBIN: &[&str] = &["/usr/sbin", "/sbin"];
 
 const TOOLS: &[Tool] = &[
@@ -47,6 +55,8 @@ const TOOLS: &[Tool] = &[
     },
     Tool { name: "clients", source: Source::Go(Program::Clients), tier: Tier::Kubernetes },
     Tool { name: "psql", source: Source::Apt { package: "postgresql-client", also: &[] }, tier: Tier::Providers },
+    Tool { name: "postgres", source: Source::Apt { package: "postgresql", also: POSTGRES }, tier: Tier::Providers },
+    Tool { name: "mariadbd", source: Source::Apt { package: "mariadb-server", also: SBIN }, tier: Tier::Providers },
     Tool { name: "haproxy", source: Source::Apt { package: "haproxy", also: SBIN }, tier: Tier::Providers },
 ];
 

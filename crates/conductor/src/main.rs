@@ -2,8 +2,10 @@
 
 mod audit;
 mod classes;
+mod connect;
 mod explain;
 mod install;
+mod logs;
 mod manager;
 mod plan;
 mod providers;
@@ -38,10 +40,14 @@ enum Command {
     Tree(tree::Args),
     /// Show what can be claimed
     Classes(classes::Args),
-    /// Check that everything is as it must be
+    /// Check that everything is as it must be, here and outside
     Audit(audit::Args),
     /// Give people access
     User(user::Args),
+    /// Open the client that goes with a claim, with its credentials
+    Connect(connect::Args),
+    /// Show the log of the process behind a claim
+    Logs(logs::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -59,6 +65,8 @@ fn main() -> anyhow::Result<()> {
         Command::Classes(args) => runtime.block_on(classes::run(args)),
         Command::Audit(args) => runtime.block_on(audit::run(args)),
         Command::User(args) => runtime.block_on(user::run(args)),
+        Command::Connect(args) => runtime.block_on(connect::run(args)),
+        Command::Logs(args) => runtime.block_on(logs::run(args)),
     };
     // Whatever still runs has had its chance; do not wait for it.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));

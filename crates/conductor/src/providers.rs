@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 /// Every provider. A new one is a line here.
 fn all() -> Vec<Provider> {
-    Vec::new()
+    vec![conductor_databases::provider()]
 }
 
 /// Says on a Provider that its examples were made: what an administrator removes then stays away.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::amount::Amount;
 use crate::extract::{class_fields, unquoted_versions};
 use crate::lifecycle::connection::{Connection, connection_removals, connection_writes};
-use crate::lifecycle::status::{Condition, status_patch};
+use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER};
 use crate::matching::{Decision, Made, Reason, Refusal, Summary, Why};
@@ -173,10 +173,19 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     conditions
         .insert(0, Condition::new("Bound", true, "Bound", format!("bound to {} {name}", scene.kind.names.resource)));
     quoting(&rules, claim, &mut conditions);
+    // what keeps the resource from being used for a while is the claim's to say, too
+    let ready = condition_of(resource, "Ready").filter(|_| !resource["status"]["implementationRef"].is_null());
+    let (mut reason, mut message) = (Value::Null, Value::Null);
+    if let Some((ready, why, said)) = ready {
+        conditions.push(Condition::new("Ready", ready, why, said));
+        if !ready {
+            (reason, message) = (json!(why), json!(said));
+        }
+    }
     let fields = json!({
         "phase": "Bound",
-        "reason": null,
-        "message": null,
+        "reason": reason,
+        "message": message,
         "class": class_name(scene, resource),
         "resourceUid": uid(resource),
         "capacity": capacity,
@@ -427,7 +436,9 @@ pub(crate) fn unrefer(resource: &Value, claims: &[&str], now: &str, plan: &mut P
         }
     }
     let last = left.len() == open;
-    if last && phase(resource) == "Bound" {
+    // one that failed in use is released all the same
+    let used = condition_of(resource, "Bound").is_some_and(|(bound, _, _)| bound);
+    if last && (phase(resource) == "Bound" || (phase(resource) == "Failed" && used)) {
         let message = "released; what becomes of it is up to its reclaimPolicy";
         let condition = Condition::new("Bound", false, "Released", message);
         let fields = json!({"phase": "Released", "reason": "Released", "message": message});

@@ -349,6 +349,10 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             Ok(false) => {
                 ready = false;
                 let said = condition_of(object, "Ready").map_or("", |(_, _, message)| message);
+                // the provider's word that what it held is gone: its claims are lost, until it is back
+                if condition_of(object, "Ready").is_some_and(|(_, reason, _)| reason == "Lost") {
+                    return fail("Lost", &format!("{name} has lost its data: {said}"), plan);
+                }
                 why = if said.is_empty() {
                     format!("{name} is not ready yet")
                 } else {

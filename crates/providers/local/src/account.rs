@@ -28,6 +28,18 @@ impl Account {
         })
     }
 
+    /// Who we are.
+    pub fn current() -> Option<Account> {
+        let own = rustix::process::geteuid().as_raw();
+        let passwd = fs::read_to_string("/etc/passwd").ok()?;
+        let named = passwd.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let (name, uid) = (fields.next()?, fields.nth(1)?);
+            (uid.parse() == Ok(own)).then_some(name)
+        })?;
+        Account::read(&passwd, named)
+    }
+
     /// The account a server that refuses root is run as: the first of these there is, if we are root; else `None`, which is us.
     pub fn other_than_root(names: &[&str]) -> Option<Account> {
         if !is_root() {

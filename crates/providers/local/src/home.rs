@@ -11,34 +11,44 @@ use crate::account::{Account, is_root};
 #[derive(Clone, Debug)]
 pub struct Home {
     dir: PathBuf,
+    /// Where the data directory shows it.
+    link: Option<PathBuf>,
 }
 
 impl Home {
-    /// The home of a provider below a data directory. It is made if need be.
+    /// The home of a provider below a data directory. Nothing is made before something is kept.
     ///
     /// Servers that refuse root run as other users, who cannot enter a directory below, say, `/root`. Where we are root and not everyone
     /// can get to the data directory, the home is below `/var/lib/conductor` and a link in the data directory shows where.
     pub fn open(data_dir: &Path, name: &str) -> io::Result<Home> {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(data_dir.join("providers"))?;
-        let link = data_dir.canonicalize()?.join("providers").join(name);
+        let data_dir = data_dir.canonicalize()?;
+        let link = data_dir.join("providers").join(name);
         let dir = match fs::read_link(&link) {
             Ok(there) => there,
-            Err(_) if !link.exists() && is_root() && !enterable(link.parent().unwrap_or(&link)) => {
-                let there = Path::new("/var/lib/conductor").join(digest(&link)).join(name);
-                fs::DirBuilder::new().recursive(true).mode(0o755).create(&there)?;
-                std::os::unix::fs::symlink(&there, &link)?;
-                there
+            Err(_) if !link.exists() && is_root() && !enterable(&data_dir) => {
+                Path::new("/var/lib/conductor").join(digest(&link)).join(name)
             }
-            Err(_) => link,
+            Err(_) => link.clone(),
         };
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir)?;
-        Ok(Home { dir })
+        Ok(Home { dir, link: Some(link) })
+    }
+
+    fn ensure(&self) -> io::Result<()> {
+        let open = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+        open(&self.dir)?;
+        match &self.link {
+            Some(link) if *link != self.dir && fs::read_link(link).is_err() => {
+                open(link.parent().unwrap_or(link))?;
+                std::os::unix::fs::symlink(&self.dir, link)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One at a given place; for tests.
     pub fn at(dir: &Path) -> io::Result<Home> {
         fs::create_dir_all(dir)?;
-        Ok(Home { dir: dir.canonicalize()? })
+        Ok(Home { dir: dir.canonicalize()?, link: None })
     }
 
     /// The directory itself.
@@ -46,8 +56,9 @@ impl Home {
         &self.dir
     }
 
-    /// A directory in it, made if need be, and owned by an account.
+    /// A directory in it, made if need be, and owned by an account. An empty name is the home itself.
     pub fn make(&self, name: &str, owner: Option<&Account>) -> io::Result<PathBuf> {
+        self.ensure()?;
         let path = self.dir.join(name);
         fs::create_dir_all(&path)?;
         own(&path, owner)?;
@@ -114,7 +125,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("may");
         let home = Home::open(dir.path(), "databases").expect("opens");
+        assert!(!home.path().exists(), "nothing is kept yet");
+        let made = home.make("sub", None).expect("makes");
         write_whole(&home.path().join("x"), b"12", 0o600).expect("writes");
+        assert!(made.starts_with(home.path()));
         let again = Home::open(dir.path(), "databases").expect("opens");
         assert_eq!(fs::read(again.path().join("x")).expect("reads"), b"12");
         assert!(size_of(again.path()) > 0);

@@ -26,6 +26,7 @@ pub use home::Home;
 pub use kind::{BoxFuture, Finding, Kind, Object, Report, Scene, Scrubbed, Trouble, Wake};
 pub use lack::Lack;
 pub use provider::{Provider, run};
+pub use status::secret_name;
 pub use supervisor::{Program, Running, State, Stop, Supervisor};
 
 /// The group and version of the kinds that Conductor itself has.

@@ -1,9 +1,11 @@
 //! A provider: some kinds, the rights they need, and the object in the API that says how it is here.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -86,7 +88,7 @@ impl Presence {
             if checked.is_none_or(|at| at.elapsed() >= CHECK) {
                 checked = Some(tokio::time::Instant::now());
                 let kinds = self.check().await;
-                if kinds != said && self.say(json!({"kinds": kinds})).await {
+                if kinds != said && self.tell(&kinds).await && self.say(json!({"kinds": kinds})).await {
                     said = kinds;
                 }
             }
@@ -112,6 +114,34 @@ impl Presence {
             entry
         });
         Value::Array(join_all(each).await)
+    }
+
+    /// Tells the managers which kinds can be made here, in the ConfigMap they read that from: under `Kind.group` what is missing.
+    async fn tell(&self, kinds: &Value) -> bool {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let each = kinds.as_array().into_iter().flatten().map(|entry| {
+            let version = text(&entry["apiVersion"]);
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            (format!("{}.{group}", text(&entry["kind"])), text(&entry["message"]))
+        });
+        let name = crate::install::account(self.name);
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": crate::SYSTEM_NAMESPACE, "labels": {"conductor.io/provider": self.name},
+            },
+            "data": each.collect::<BTreeMap<String, String>>(),
+        });
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), crate::SYSTEM_NAMESPACE);
+        let mut params = PatchParams::apply("conductor-provider");
+        params.force = true;
+        match api.patch(&name, &params, &Patch::Apply(&object)).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::debug!(provider = self.name, %error, "the provider's ConfigMap could not be written");
+                false
+            }
+        }
     }
 
     /// The audit that is asked for and not yet answered.

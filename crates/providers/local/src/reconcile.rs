@@ -150,8 +150,13 @@ impl Driver {
         }
     }
 
-    async fn look(&self, object: &DynamicObject) -> Result<Action, Trouble> {
-        let mut object = self.object(object);
+    async fn look(&self, shown: &DynamicObject) -> Result<Action, Trouble> {
+        // as it is, not as the watch showed it: a status from before our last write would have a scrub done twice
+        let shown = self.object(shown);
+        let live = self.api(&shown).get_opt(shown.name()).await?;
+        let Some(mut object) = live.map(|live| self.object(&live)).filter(|live| live.uid() == shown.uid()) else {
+            return Ok(Action::await_change());
+        };
         let uid = object.uid().to_owned();
         let outcome = match object.is_deleting() {
             true => self.remove(&object).await,

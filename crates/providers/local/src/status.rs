@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::kind::{Object, Report};
 
 /// The name of the Secret with an implementation's connection details; for one of several claims, with the claim's uid.
-pub(crate) fn secret_name(object: &Object, claim: Option<&str>) -> String {
+pub fn secret_name(object: &Object, claim: Option<&str>) -> String {
     match claim {
         None => conductor_claims::names::joined(object.name(), "connection"),
         Some(uid) => conductor_claims::names::joined(object.name(), uid),

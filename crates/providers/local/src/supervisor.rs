@@ -171,6 +171,11 @@ impl Supervisor {
 
     /// Sees to it that the process of a name runs: finds it, or starts it, or says when it will.
     pub async fn ensure(&self, name: &str, program: &Program) -> io::Result<State> {
+        self.ensure_after(name, program, || ()).await
+    }
+
+    /// The same; `clear` is called before a start, when nothing of the name lives.
+    pub async fn ensure_after(&self, name: &str, program: &Program, clear: impl FnOnce()) -> io::Result<State> {
         let lock = self.lock(name);
         let _alone = lock.lock().await;
         let dir = self.dir(name);
@@ -201,6 +206,7 @@ impl Supervisor {
                 return Ok(State::Waiting { pause: left, restarts: record.restarts });
             }
         }
+        clear();
         let seen = self.start(name, program).await?;
         (record.pid, record.started, record.since) = (seen.pid, seen.started, now());
         self.keep(name, &record)?;

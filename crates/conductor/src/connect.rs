@@ -1,0 +1,166 @@
+//! `conductor connect`: the client that goes with a claim, with the claim's credentials.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use conductor_managers::Api;
+use serde_json::Value;
+
+use crate::manager::Cluster;
+
+/// Open the client that goes with a bound claim (psql, mariadb, curl), with the claim's own credentials.
+///
+/// They are read from the claim's Secret, as an application would; passwords go by the environment and never show in a list of
+/// processes.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  conductor connect db\n  conductor connect relationaldatabaseclaim/db -n shop -- -c 'select version()'\n  conductor connect db --uri"
+)]
+pub struct Args {
+    /// The claim: NAME, or KIND/NAME with the kind as kubectl takes it
+    claim: String,
+    /// Its namespace [default: the context's]
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// Print the uri with the credentials instead
+    #[arg(long)]
+    uri: bool,
+    /// For the client
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Becomes the client.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let (api, namespace) = args.cluster.api().await?;
+    let namespace = args.namespace.as_deref().unwrap_or(&namespace);
+    let claim = find(&api, &args.claim, namespace).await?;
+    let name = format!("{} {namespace}/{}", text(&claim["kind"]), text(&claim["metadata"]["name"]));
+    let Some(secret) = claim["status"]["binding"]["name"].as_str() else {
+        let message = text(&claim["status"]["message"]);
+        let why = if message.is_empty() { "it has no connection details yet" } else { message };
+        bail!("{name} is {}: {why}", claim["status"]["phase"].as_str().unwrap_or("Pending"));
+    };
+    let secret =
+        api.get("v1", "Secret", namespace, secret).await?.with_context(|| format!("{name} has lost its Secret"))?;
+    let details = decoded(&secret);
+    if args.uri {
+        println!("{}", details.get("uri").context("its Secret has no uri")?);
+        return Ok(());
+    }
+    let mut command = client(&details)?;
+    command.args(&args.arguments);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let error = command.exec();
+    let package = match program.as_str() {
+        "psql" => "postgresql-client",
+        "mariadb" => "mariadb-client",
+        other => other,
+    };
+    Err(error).with_context(|| format!("cannot run {program}: apt-get install {package}"))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The claim that is meant: of one kind, or of the one kind that has a claim of the name.
+async fn find(api: &Api, word: &str, namespace: &str) -> anyhow::Result<Value> {
+    if let Some((kind, name)) = word.split_once('/') {
+        let (api_version, served) =
+            api.kind_of(kind).await?.with_context(|| format!("the server has no kind {kind:?}"))?;
+        let found = api.get(&api_version, &served.kind, namespace, name).await?;
+        return found.with_context(|| format!("there is no {} {namespace}/{name}", served.kind));
+    }
+    let mut found = Vec::new();
+    for kind in api.list("conductor.io/v1alpha1", "ResourceType", "").await? {
+        let (spec, claim) = (&kind["spec"], text(&kind["spec"]["names"]["claim"]));
+        let api_version = format!("{}/{}", text(&spec["group"]), text(&spec["version"]));
+        found.extend(api.get(&api_version, claim, namespace, word).await?);
+    }
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => bail!("there is no claim {word} in namespace {namespace}"),
+        _ => {
+            let kinds: Vec<&str> = found.iter().map(|c| text(&c["kind"])).collect();
+            bail!("several claims are called {word}: say which, {}/{word}", kinds.join(&format!("/{word} or ")))
+        }
+    }
+}
+
+fn decoded(secret: &Value) -> BTreeMap<String, String> {
+    let data = secret["data"].as_object().into_iter().flatten();
+    let plain = |value: &Value| String::from_utf8(STANDARD.decode(text(value)).ok()?).ok();
+    data.filter_map(|(key, value)| Some((key.clone(), plain(value)?))).collect()
+}
+
+/// The client for what a Secret describes.
+fn client(details: &BTreeMap<String, String>) -> anyhow::Result<Command> {
+    let get = |key: &str| details.get(key).map(String::as_str).unwrap_or_default();
+    let mut command;
+    match get("type") {
+        "postgresql" | "postgres" => {
+            command = Command::new("psql");
+            command.args(["-h", get("host"), "-p", get("port"), "-U", get("username"), "-d", get("database")]);
+            command.env("PGPASSWORD", get("password"));
+        }
+        "mysql" | "mariadb" => {
+            command = Command::new("mariadb");
+            command.args([
+                "--protocol=tcp",
+                "-h",
+                get("host"),
+                "-P",
+                get("port"),
+                "-u",
+                get("username"),
+                get("database"),
+            ]);
+            command.env("MYSQL_PWD", get("password"));
+        }
+        other => {
+            let uri = match (get("uri"), get("host"), get("port")) {
+                ("", "", _) => bail!("no client is known for type {other:?}, and its Secret has neither uri nor host"),
+                ("", host, "") => format!("http://{host}/"),
+                ("", host, port) => format!("http://{host}:{port}/"),
+                (uri, ..) => uri.to_owned(),
+            };
+            command = Command::new("curl");
+            command.args(["--silent", "--show-error", &uri]);
+        }
+    }
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_has_its_client_and_no_password_in_its_arguments() {
+        let check = |kind: &str, expected: &str| {
+            let pairs = [
+                ("type", kind),
+                ("host", "h"),
+                ("port", "1"),
+                ("username", "u"),
+                ("password", "sesame"),
+                ("database", "d"),
+            ];
+            let details = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+            let command = client(&details).expect("is known");
+            assert_eq!(command.get_program().to_string_lossy(), expected);
+            assert!(!command.get_args().any(|a| a.to_string_lossy().contains("sesame")), "{command:?}");
+        };
+        check("postgresql", "psql");
+        check("mysql", "mariadb");
+        check("loadbalancer", "curl");
+        assert!(client(&BTreeMap::new()).is_err());
+    }
+}

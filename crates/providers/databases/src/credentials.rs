@@ -1,0 +1,92 @@
+//! Passwords, and the Secret an implementation's connection details were last written to.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+
+use conductor_local::{Object, Trouble};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+
+/// A password nobody guesses, of letters and digits: it needs no quoting anywhere.
+pub fn password() -> Result<String, Trouble> {
+    random(32)
+}
+
+/// Letters and digits from the kernel's randomness.
+pub fn random(length: usize) -> Result<String, Trouble> {
+    const LETTERS: &[u8] = b"ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789";
+    let mut source = File::open("/dev/urandom").map_err(Trouble::io("read randomness"))?;
+    let (mut text, mut bytes) = (String::new(), [0u8; 64]);
+    while text.len() < length {
+        source.read_exact(&mut bytes).map_err(Trouble::io("read randomness"))?;
+        // those beyond the last whole round would make some letters likelier
+        let fair = bytes.iter().filter(|b| usize::from(**b) < 256 - 256 % LETTERS.len());
+        text.extend(fair.map(|b| LETTERS[usize::from(*b) % LETTERS.len()] as char));
+    }
+    text.truncate(length);
+    Ok(text)
+}
+
+/// Whether a name may stand in SQL without quotes.
+pub fn plain(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    (1..=63).contains(&name.len()) && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// The content of a Secret; `None` if there is none.
+pub async fn read(
+    client: &kube::Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<BTreeMap<String, String>>, Trouble> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+    Ok(Some(plain_text(secret.data)))
+}
+
+fn plain_text(data: Option<BTreeMap<String, k8s_openapi::ByteString>>) -> BTreeMap<String, String> {
+    let text = |(key, value): (String, k8s_openapi::ByteString)| Some((key, String::from_utf8(value.0).ok()?));
+    data.unwrap_or_default().into_iter().filter_map(text).collect()
+}
+
+/// A login and its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// The user's name.
+    pub username: String,
+    /// The password.
+    pub password: String,
+}
+
+/// The login that an implementation's connection Secret holds, if that is its own.
+pub async fn current(client: &kube::Client, object: &Object) -> Result<Option<Login>, Trouble> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), object.namespace());
+    let Some(secret) = api.get_opt(&conductor_local::secret_name(object, None)).await? else { return Ok(None) };
+    let owners = secret.metadata.owner_references.unwrap_or_default();
+    if !owners.iter().any(|owner| owner.uid == object.uid()) {
+        return Ok(None);
+    }
+    let mut details = plain_text(secret.data);
+    let login = (details.remove("username"), details.remove("password"));
+    let (Some(username), Some(password)) = login else { return Ok(None) };
+    let safe = plain(&username) && password.chars().all(|c| c.is_ascii_alphanumeric()) && !password.is_empty();
+    Ok(safe.then_some(Login { username, password }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_differ_and_names_are_plain() {
+        let (one, two) = (password().expect("random"), password().expect("random"));
+        assert!(one != two && one.len() == 32 && one.chars().all(|c| c.is_ascii_alphanumeric()));
+        let check = |name: &str, expected: bool| assert_eq!(plain(name), expected, "{name}");
+        check("app_1", true);
+        check("1app", false);
+        check("a\"b", false);
+        check("", false);
+        check(&"a".repeat(64), false);
+    }
+}

@@ -1,0 +1,261 @@
+//! What PostgreSQL and MariaDB have to say for themselves; everything else is the same for both.
+
+use std::path::{Path, PathBuf};
+
+use conductor_local::{Account, Lack, Program, Stop, Trouble};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::client::{Client, Refused};
+use crate::credentials::Login;
+
+/// A kind's names.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name in paths.
+    pub plural: &'static str,
+}
+
+/// An installed server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its program.
+    pub program: PathBuf,
+    /// Its version: `15.14`.
+    pub version: String,
+}
+
+/// Where an instance's things are.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its data.
+    pub data: PathBuf,
+    /// Where its socket is.
+    pub run: PathBuf,
+    /// The address it listens on.
+    pub address: String,
+    /// The port it listens on.
+    pub port: u16,
+    /// Who it runs as.
+    pub account: Option<Account>,
+}
+
+/// A database and who may use it.
+#[derive(Clone, Debug)]
+pub struct Access<'a> {
+    /// The database.
+    pub database: &'a str,
+    /// The login that is to work.
+    pub login: &'a Login,
+    /// Whether it may do everything on the server.
+    pub superuser: bool,
+    /// What marks the database as ours.
+    pub mark: &'a str,
+}
+
+/// What an instance is asked to be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InstanceSpec {
+    /// What the class calls the engine.
+    pub engine: Option<String>,
+    /// The version: `15` or `15.14`, as text or number.
+    pub version: Value,
+    /// How much it may hold.
+    pub storage: Value,
+    /// How much memory it is set up for.
+    pub memory: Value,
+    /// The database's name.
+    pub database: Option<String>,
+    /// The address to listen on.
+    pub address: Option<String>,
+    /// The port to listen on.
+    pub port: Option<u16>,
+    /// How many may connect.
+    pub max_connections: Option<u32>,
+    /// More settings, in the engine's own words.
+    pub settings: std::collections::BTreeMap<String, Value>,
+    /// Whether the login may do everything on the server.
+    pub superuser: bool,
+    /// For how many seconds the old credentials work after a rotation.
+    pub rotation_grace_seconds: Option<u64>,
+}
+
+/// What a database in a shared server is asked to be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DatabaseSpec {
+    /// What the class calls the engine.
+    pub engine: Option<String>,
+    /// How much it may hold.
+    pub storage: Value,
+    /// The Secret with `host`, `port`, `username`, `password` of someone who may make databases and roles.
+    pub server_secret_ref: SecretRef,
+    /// For how many seconds the old credentials work after a rotation.
+    pub rotation_grace_seconds: Option<u64>,
+}
+
+/// A Secret in the implementation's own namespace.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SecretRef {
+    /// Its name.
+    pub name: String,
+}
+
+/// Where a shared server is, and its administrator.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Someone who may make databases and roles.
+    pub login: Login,
+}
+
+/// Configuration: what can be changed while the server runs, and what it must be started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// The file.
+    pub file: PathBuf,
+    /// Its content.
+    pub content: String,
+    /// The part that only a new start brings.
+    pub at_start: String,
+    /// More files, with their content.
+    pub more: Vec<(PathBuf, String)>,
+}
+
+/// What a future of an engine is.
+pub trait Answer<T>: Future<Output = Result<T, Refused>> + Send {}
+impl<T, F: Future<Output = Result<T, Refused>> + Send> Answer<T> for F {}
+
+/// PostgreSQL or MariaDB.
+pub trait Engine: Send + Sync + 'static {
+    /// Servers of their own.
+    const INSTANCE: Names;
+    /// Databases in shared servers.
+    const DATABASE: Names;
+    /// A word for its directory and templates.
+    const WORD: &'static str;
+    /// The `type` of a service binding, and the scheme of its uri.
+    const TYPE: &'static str;
+    /// What it calls itself where the class says nothing.
+    const ENGINE: &'static str;
+    /// The accounts its server may run as, if we are root.
+    const ACCOUNTS: &'static [&'static str];
+    /// Its usual port.
+    const PORT: u16;
+
+    /// The installed server that satisfies a version, or what is missing.
+    fn server(version: &str) -> Result<Server, Lack>;
+
+    /// The client program, or what is missing.
+    fn client() -> Result<PathBuf, Lack>;
+
+    /// Makes a data directory from nothing, as the account.
+    fn initialize(
+        server: &Server,
+        data: &Path,
+        account: Option<&Account>,
+    ) -> impl Future<Output = Result<(), Trouble>> + Send;
+
+    /// Whether a directory holds data of this engine.
+    fn holds_data(data: &Path) -> bool;
+
+    /// The configuration of an instance.
+    fn configuration(spec: &InstanceSpec, memory: u64, place: &Place) -> Configuration;
+
+    /// What to run.
+    fn program(server: &Server, place: &Place) -> Program;
+
+    /// Clears away what a killed server left that would keep the next from starting. Only called where none runs.
+    fn clear(place: &Place);
+
+    /// How it is ended in peace, and how it is ended when its data goes too.
+    fn stop(data_goes: bool) -> Stop;
+
+    /// Whether the server with this process id takes connections, as far as can be seen from outside.
+    fn is_up(place: &Place, pid: i32) -> bool;
+
+    /// The administrator of an instance: by its socket, without a password.
+    fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client;
+
+    /// Anyone, over the network.
+    fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client;
+
+    /// Sees to it that the database and its login are there and as they should be. `connect` gives the administrator's client for a
+    /// database; `None` is any that is always there.
+    fn bring(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>, create: bool) -> impl Answer<()>;
+
+    /// Lets only the current login work, of those of a database.
+    fn retire(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
+
+    /// Lets a second password of the same login work beside the first, where the engine has no second login for that.
+    fn next_login(database: &str, rotation: i64, current: Option<&Login>, password: String) -> Login;
+
+    /// Makes the next login work while the current one does too.
+    fn add_login(
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+        access: &Access<'_>,
+        current: Option<&Login>,
+    ) -> impl Answer<()>;
+
+    /// Drops a database and its logins, if they are there.
+    fn erase(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<()>;
+
+    /// How many bytes a database holds; `None`: there is no such database, or it is not marked so.
+    fn size(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str, mark: &str) -> impl Answer<Option<u64>>;
+
+    /// How many things of users are in a database: tables, views, functions.
+    fn content(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<u64>;
+
+    /// Databases whose mark begins so: name and mark.
+    fn marked(connect: &(dyn Fn(Option<&str>) -> Client + Sync), prefix: &str) -> impl Answer<Vec<(String, String)>>;
+
+    /// The server's version, as it says itself.
+    fn version(connect: &(dyn Fn(Option<&str>) -> Client + Sync)) -> impl Answer<String>;
+}
+
+/// A quantity in bytes.
+pub fn bytes(value: &Value) -> Result<Option<u64>, Trouble> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let amount = conductor_claims::amount::Amount::from_json(value)
+        .map_err(|e| Trouble::new("Invalid", format!("{value} is no quantity: {e}")))?;
+    Ok(Some(u64::try_from(amount.nanos() / 1_000_000_000).unwrap_or(u64::MAX)))
+}
+
+/// A version as text; a number is taken as it reads.
+pub fn version_text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.trim().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether `have` is the version `want` or one of its series: 15.14 is a 15.
+pub fn satisfies(have: &str, want: &str) -> bool {
+    want.is_empty() || have == want || have.strip_prefix(want).is_some_and(|rest| rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_series() {
+        let check =
+            |have: &str, want: &str, expected: bool| assert_eq!(satisfies(have, want), expected, "{have} {want}");
+        check("15.14", "", true);
+        check("15.14", "15", true);
+        check("15.14", "15.14", true);
+        check("15.14", "15.1", false);
+        check("15.14", "16", false);
+    }
+}

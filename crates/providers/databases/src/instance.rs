@@ -1,0 +1,596 @@
+//! A server of its own for each resource.
+//!
+//! `HOME/ENGINE/UID/` holds its data, its facts, its process' record and its log. *Invariant:* data that was ever in use is never
+//! replaced but by a scrub; where it is gone, that is said.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_claims::lifecycle::Condition;
+use conductor_local::{
+    Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble, home,
+    lack,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::API_VERSION;
+use crate::client::{Client, Refused};
+use crate::credentials::{self, Login};
+use crate::engine::{Access, Engine, InstanceSpec, Place, Server, bytes, version_text};
+use crate::layout::{self, Facts};
+
+/// How often an instance is looked at although nothing was told: its size, drift, its data.
+const AGAIN: Duration = Duration::from_secs(20);
+/// How long a server has to take connections after its start.
+const STARTING: Duration = Duration::from_secs(20);
+/// The database where the spec names none.
+const DATABASE: &str = "app";
+/// Memory that is set up for where the spec says nothing.
+const MEMORY: u64 = 64 << 20;
+
+/// What both kinds do about rotations: see [`crate::credentials`].
+pub const GRACE: u64 = 60;
+
+/// The kind of an engine's own servers.
+pub struct Instance<E> {
+    client: kube::Client,
+    home: Home,
+    dir: PathBuf,
+    supervisor: Supervisor,
+    /// One template is made at a time.
+    preparing: Arc<tokio::sync::Mutex<()>>,
+    /// One copy is synced at a time; it may take a while.
+    syncing: Arc<tokio::sync::Mutex<()>>,
+    /// One port is chosen at a time.
+    choosing: Mutex<()>,
+    engine: PhantomData<fn() -> E>,
+}
+
+fn ended(running: &Object) -> bool {
+    let ready = conductor_claims::lifecycle::condition_of(&running.0, "Ready");
+    ready.is_some_and(|(ready, _, _)| ready)
+}
+
+impl<E: Engine> Instance<E> {
+    /// Over a provider's home.
+    pub fn new(scene: &Scene) -> Instance<E> {
+        let dir = scene.home.path().join(E::WORD);
+        let wake = scene.wake.clone();
+        Instance {
+            client: scene.client.clone(),
+            home: scene.home.clone(),
+            supervisor: Supervisor::new(&dir, move |uid| wake(uid)),
+            dir,
+            preparing: Arc::default(),
+            syncing: Arc::default(),
+            choosing: Mutex::new(()),
+            engine: PhantomData,
+        }
+    }
+
+    fn account() -> Option<Account> {
+        Account::other_than_root(E::ACCOUNTS)
+    }
+
+    /// The prepared data directory of a version, made if need be: where we are root, once for the machine.
+    async fn template(&self, server: &Server) -> Result<PathBuf, Trouble> {
+        let all = match Self::account() {
+            Some(_) => PathBuf::from("/var/cache/conductor"),
+            None => self.home.path().join("templates"),
+        };
+        let dir = all.join(format!("{}-{}", E::WORD, server.version));
+        if dir.exists() {
+            return Ok(dir);
+        }
+        let _alone = self.preparing.lock().await;
+        if dir.exists() {
+            return Ok(dir);
+        }
+        let account = Self::account();
+        if account.is_none() {
+            self.home.make("templates", None).map_err(Trouble::io("make the templates' directory"))?;
+        }
+        let work = all.join(format!("new-{}-{}", E::WORD, std::process::id()));
+        layout::remove(&work).await.map_err(Trouble::io("clear the template's directory"))?;
+        fs::create_dir_all(&work).map_err(Trouble::io("make the template's directory"))?;
+        home::own(&work, account.as_ref()).map_err(Trouble::io("give the template's directory to its account"))?;
+        let made = E::initialize(server, &work.join("data"), account.as_ref()).await;
+        // another process may have been faster, with the same
+        let placed = made.and_then(|()| match fs::rename(work.join("data"), &dir) {
+            Err(error) if !dir.exists() => Err(Trouble::io("put the template in place")(error)),
+            _ => Ok(dir),
+        });
+        layout::remove(&work).await.map_err(Trouble::io("clear the template's directory"))?;
+        placed
+    }
+
+    fn place(&self, spec: &InstanceSpec, data: PathBuf, port: u16) -> Result<Place, Trouble> {
+        let account = Self::account();
+        let run = self.home.make("run", None).map_err(Trouble::io("make the directory for sockets"))?;
+        // a socket's path has 107 bytes at most
+        let run =
+            if run.as_os_str().len() < 80 { run } else { Path::new("/tmp").join(format!("conductor-{}", short(&run))) };
+        fs::create_dir_all(&run).map_err(Trouble::io("make the directory for sockets"))?;
+        use std::os::unix::fs::PermissionsExt;
+        // each engine's account makes its socket in it, and nobody removes another's
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o1777))
+            .map_err(Trouble::io("open the directory for sockets"))?;
+        let address = spec.address.clone().unwrap_or_else(|| "127.0.0.1".into());
+        if address.parse::<std::net::IpAddr>().is_err() {
+            return Err(Trouble::new("Invalid", format!("spec.address {address:?} is no address")));
+        }
+        Ok(Place { data, run, address, port, account })
+    }
+
+    /// The instance's port: the one it has, the one its spec names, or a free one.
+    fn port(&self, spec: &InstanceSpec, object: &Object, facts: &mut Facts, dir: &Path) -> Result<(), Trouble> {
+        let _alone = self.choosing.lock();
+        let address = spec.address.as_deref().unwrap_or("127.0.0.1");
+        let runs = self.supervisor.find(object.uid()).is_some();
+        let wanted = spec.port.unwrap_or(facts.port);
+        let taken = |port: u16| !runs && !layout::is_free(address, port);
+        if wanted != 0 && (wanted != facts.port || !taken(wanted)) {
+            if wanted != facts.port && taken(wanted) {
+                return Err(Trouble::new(
+                    "PortTaken",
+                    format!("port {wanted} is taken: free it, or leave spec.port out"),
+                ));
+            }
+            facts.port = wanted;
+        } else if wanted == 0 || !object.was_ready() {
+            let dirs = [self.dir.clone(), self.home.path().join("postgres"), self.home.path().join("mariadb")];
+            let none = || Trouble::new("NoPort", "no port from 20000 to 29999 is free");
+            facts.port = layout::choose_port(&dirs, address, object.uid()).ok_or_else(none)?;
+        } else {
+            let message = format!("port {wanted} is taken by another process: end it; clients know this port");
+            return Err(Trouble::new("PortTaken", message));
+        }
+        facts.write(dir).map_err(Trouble::io("keep the port"))
+    }
+
+    async fn bring(&self, object: &Object) -> Result<Report, Trouble> {
+        let spec: InstanceSpec = object.spec()?;
+        let (storage, memory) = (bytes(&spec.storage)?, bytes(&spec.memory)?.unwrap_or(MEMORY));
+        let database = spec.database.as_deref().unwrap_or(DATABASE);
+        if !credentials::plain(database) || database.len() > 48 || database.starts_with("pg_") {
+            return Err(Trouble::new("Invalid", format!("spec.database {database:?} must be a lower-case word")));
+        }
+        let uid = object.uid();
+        let dir = self.supervisor.dir(uid);
+        let data = dir.join("data");
+        let mut scrubbed = None;
+        let scrub = object.scrub_wanted();
+        let there = E::holds_data(&data);
+        if !there && object.was_ready() && scrub.is_none() {
+            return self.lost(object, &data).await;
+        }
+        let mut facts = Facts::read(&dir);
+        // data goes on under the version that made it
+        let wanted =
+            if there && !facts.version.is_empty() { series(&facts.version) } else { version_text(&spec.version) };
+        let server = E::server(&wanted)?;
+        let client = E::client()?;
+        self.home.make(&format!("{}/{uid}", E::WORD), None).map_err(Trouble::io("make its directory"))?;
+        if let Some(number) = scrub {
+            self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
+            layout::remove(&data).await.map_err(Trouble::io("remove its data"))?;
+            scrubbed = Some(number);
+        }
+        if !there || scrub.is_some() {
+            let template = self.template(&server).await?;
+            let new = dir.join("data.new");
+            layout::remove(&new).await.map_err(Trouble::io("clear its directory"))?;
+            layout::copy(&template, &new).await.map_err(Trouble::io("copy the template"))?;
+            (facts.version, facts.synced) = (server.version.clone(), false);
+            facts.write(&dir).map_err(Trouble::io("keep its facts"))?;
+            fs::rename(&new, &data).map_err(Trouble::io("put its data in place"))?;
+        }
+        self.port(&spec, object, &mut facts, &dir)?;
+        let place = self.place(&spec, data.clone(), facts.port)?;
+        self.configure(uid, &spec, memory, &place, &mut facts, &dir).await?;
+        if self.supervisor.find(uid).is_none() && ended(object) && scrub.is_none() {
+            // said before it is mended, so that whoever depends on it can know
+            let message = "its server ended by itself and is being started again";
+            return Ok(Report::not_ready("Restarting", message).again(Duration::ZERO));
+        }
+        let running = match self.supervisor.ensure_after(uid, &E::program(&server, &place), || E::clear(&place)).await {
+            Ok(State::Running(running)) => running,
+            Ok(State::Waiting { pause, restarts }) => {
+                let message = format!(
+                    "its server ended {restarts} times and is started again in {:.0} s: conductor logs {}/{}",
+                    pause.as_secs_f32().ceil(),
+                    E::INSTANCE.kind.to_ascii_lowercase(),
+                    object.name(),
+                );
+                return Ok(Report::not_ready("Restarting", message).again(pause));
+            }
+            Err(error) => return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}"))),
+        };
+        if !Self::until_up(&place, running.pid).await {
+            let message = format!(
+                "its server does not take connections yet: conductor logs {}/{}",
+                E::INSTANCE.kind,
+                object.name()
+            );
+            return Ok(Report::not_ready("Starting", message).again(Duration::from_millis(500)));
+        }
+        let connect = |database: Option<&str>| E::administrator(&client, &place, database);
+        let mut report = self.access(object, &spec, database, &client, &place, &connect, scrubbed).await?;
+        if let Some(number) = scrubbed {
+            report.scrubbed =
+                Some(Scrubbed { number, outcome: self.verify(object, database, &client, &place, &connect).await });
+        }
+        let used = home::size_of(&data);
+        // what the class does not say about the engine is the class' to know: MariaDB may be offered as mysql
+        if let Some(engine) = &spec.engine {
+            report.attributes.insert("engine".into(), json!(engine));
+        }
+        report.attributes.insert("version".into(), json!(server.version));
+        report.status.insert("port".into(), json!(facts.port));
+        report.status.insert("restarts".into(), json!(running.restarts));
+        report.status.insert("logs".into(), json!(conductor_local::logs::path(&dir).display().to_string()));
+        tell_size(&mut report, &spec.storage, storage, used, object);
+        if !facts.synced {
+            self.sync(dir, data);
+        }
+        Ok(report)
+    }
+
+    async fn lost(&self, object: &Object, data: &Path) -> Result<Report, Trouble> {
+        self.supervisor.stop(object.uid(), E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
+        let message = format!(
+            "its data directory {} is gone or damaged: restore it from a backup, or delete the claim; it is not made anew and empty",
+            data.display()
+        );
+        Ok(Report::not_ready("Lost", message).again(Duration::from_secs(5)))
+    }
+
+    /// Writes the configuration. What only a new start brings, brings one.
+    async fn configure(
+        &self,
+        uid: &str,
+        spec: &InstanceSpec,
+        memory: u64,
+        place: &Place,
+        facts: &mut Facts,
+        dir: &Path,
+    ) -> Result<(), Trouble> {
+        let wanted = E::configuration(spec, memory, place);
+        let mut changed = false;
+        for (file, content) in wanted.more.iter().chain([&(wanted.file.clone(), wanted.content.clone())]) {
+            if fs::read(file).ok().as_deref() != Some(content.as_bytes()) {
+                home::write_whole(file, content.as_bytes(), 0o600).map_err(Trouble::io("write its configuration"))?;
+                home::own(file, place.account.as_ref())
+                    .map_err(Trouble::io("give its configuration to its account"))?;
+                changed = true;
+            }
+        }
+        if facts.at_start != wanted.at_start {
+            if self.supervisor.find(uid).is_some() {
+                self.supervisor.stop(uid, E::stop(false)).await.map_err(Trouble::io("stop its server"))?;
+            }
+            facts.at_start = wanted.at_start;
+            facts.write(dir).map_err(Trouble::io("keep its facts"))?;
+        } else if changed {
+            self.supervisor.signal(uid, rustix::process::Signal::HUP);
+        }
+        Ok(())
+    }
+
+    async fn until_up(place: &Place, pid: i32) -> bool {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < STARTING {
+            if E::is_up(place, pid) {
+                return true;
+            }
+            if conductor_local::identity::seen(pid).is_none_or(|seen| seen.zombie) {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        false
+    }
+
+    /// Sees to it that the login in the Secret works, makes one if there is none, and rotates it when asked.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what access means")]
+    async fn access(
+        &self,
+        object: &Object,
+        spec: &InstanceSpec,
+        database: &str,
+        client: &Path,
+        place: &Place,
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+        scrubbed: Option<i64>,
+    ) -> Result<Report, Trouble> {
+        let host = if place.address == "0.0.0.0" { "127.0.0.1" } else { place.address.as_str() };
+        let target = Target { database, mark: "conductor", host, port: place.port, client, superuser: spec.superuser };
+        let grace = spec.rotation_grace_seconds.unwrap_or(GRACE);
+        target.access::<E>(&self.client, object, connect, grace, true, scrubbed.is_some()).await
+    }
+
+    /// Whether nothing of what was before a scrub is left.
+    async fn verify(
+        &self,
+        object: &Object,
+        database: &str,
+        client: &Path,
+        place: &Place,
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+    ) -> Result<String, String> {
+        let old = credentials::current(&self.client, object).await.map_err(|t| t.to_string())?;
+        let content = E::content(connect, database).await.map_err(|r| Trouble::from(r).to_string())?;
+        verified::<E>(content, old.as_ref(), |old| E::remote(client, &place.address, place.port, old, Some(database)))
+            .await
+    }
+
+    fn sync(&self, dir: PathBuf, data: PathBuf) {
+        let syncing = self.syncing.clone();
+        tokio::spawn(async move {
+            let _alone = syncing.lock().await;
+            let mut facts = Facts::read(&dir);
+            if facts.synced {
+                return;
+            }
+            if let Ok(Ok(())) = tokio::task::spawn_blocking(move || layout::sync(&data)).await {
+                facts = Facts::read(&dir);
+                facts.synced = true;
+                let _ = facts.write(&dir);
+            }
+        });
+    }
+}
+
+/// A database somewhere, and how its login is kept.
+pub struct Target<'a> {
+    /// The database.
+    pub database: &'a str,
+    /// What marks it as ours.
+    pub mark: &'a str,
+    /// Where clients reach it.
+    pub host: &'a str,
+    /// On which port.
+    pub port: u16,
+    /// The client program.
+    pub client: &'a Path,
+    /// Whether the login may do everything.
+    pub superuser: bool,
+}
+
+impl Target<'_> {
+    /// Sees to it that the login in the connection Secret works: makes one if there is none (or after a scrub), mends it if it was
+    /// dropped or changed, adds the next one when a rotation is asked for, and ends the old one when its time is over.
+    pub async fn access<E: Engine>(
+        &self,
+        client: &kube::Client,
+        object: &Object,
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+        grace: u64,
+        create: bool,
+        renew: bool,
+    ) -> Result<Report, Trouble> {
+        let mut report = Report { again: Some(AGAIN), ..Report::default() };
+        let current = credentials::current(client, object).await?;
+        let rotation = object.0["spec"]["rotate"].as_i64().unwrap_or(0).max(1);
+        let access = |login: &Login| E::remote(self.client, self.host, self.port, login, Some(self.database));
+        let usable = |login: Login| {
+            let client = access(&login);
+            async move { client.run("select 1;\n").await.map(drop) }
+        };
+        let number = |v: &Value| v.as_i64().unwrap_or(0);
+        let login = match (&current, object.rotation_wanted()) {
+            (Some(current), Some(wanted)) if !renew => {
+                let next = E::next_login(self.database, wanted, Some(current), credentials::password()?);
+                E::add_login(connect, &self.wanted(&next), Some(current)).await?;
+                usable(next.clone()).await?;
+                report.rotated = Some(wanted);
+                report.status.insert("rotatedAt".into(), json!(now_seconds()));
+                report.again = Some(Duration::from_secs(grace).min(AGAIN));
+                next
+            }
+            (Some(current), None) if !renew => {
+                if let Err(refused) = usable(current.clone()).await {
+                    if let Refused::Unreachable(_) = refused {
+                        return Err(refused.into());
+                    }
+                    tracing::info!(name = object.name(), ?refused, "the login does not work and is mended");
+                    E::bring(connect, &self.wanted(current), create).await?;
+                    usable(current.clone()).await?;
+                }
+                let (rotated, retired) = (number(object.status("rotated")), number(object.status("retired")));
+                if rotated > retired {
+                    let over = number(object.status("rotatedAt")).saturating_add_unsigned(grace);
+                    let left = u64::try_from(over.saturating_sub(now_seconds())).unwrap_or(0);
+                    if left == 0 {
+                        E::retire(connect, &self.wanted(current)).await?;
+                        report.status.insert("retired".into(), json!(rotated));
+                    } else {
+                        report.again = Some(Duration::from_secs(left).min(AGAIN));
+                    }
+                }
+                current.clone()
+            }
+            (_, wanted) => {
+                let login = E::next_login(self.database, rotation, None, credentials::password()?);
+                E::bring(connect, &self.wanted(&login), create).await?;
+                E::retire(connect, &self.wanted(&login)).await?;
+                usable(login.clone()).await?;
+                if let Some(wanted) = wanted {
+                    report.rotated = Some(wanted);
+                    report.status.insert("retired".into(), json!(wanted));
+                }
+                login
+            }
+        };
+        report.connection = Some(self.connection::<E>(&login));
+        Ok(report)
+    }
+
+    fn wanted<'l>(&'l self, login: &'l Login) -> Access<'l> {
+        Access { database: self.database, login, superuser: self.superuser, mark: self.mark }
+    }
+
+    /// The details, by the Service Binding Specification.
+    fn connection<E: Engine>(&self, login: &Login) -> BTreeMap<String, String> {
+        let (host, port, database) = (self.host, self.port, self.database);
+        let Login { username, password } = login;
+        let bracketed = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let uri = format!("{}://{username}:{password}@{bracketed}:{port}/{database}", E::TYPE);
+        let port = port.to_string();
+        [
+            ("type", E::TYPE),
+            ("provider", "conductor"),
+            ("host", host),
+            ("port", &port),
+            ("database", database),
+            ("username", username),
+            ("password", password),
+            ("uri", &uri),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+    }
+}
+
+/// What a scrub is worth: nothing of a user's is left, and the old login is refused.
+pub async fn verified<E: Engine>(
+    content: u64,
+    old: Option<&Login>,
+    remote: impl Fn(&Login) -> Client,
+) -> Result<String, String> {
+    if content > 0 {
+        return Err(format!("{content} things are left in the database"));
+    }
+    let Some(old) = old else { return Ok("made anew and empty; there was no login before".into()) };
+    match remote(old).run("select 1;\n").await {
+        Err(Refused::Denied(_)) => Ok("made anew and empty; the old login is refused".into()),
+        Ok(_) => Err("the old login still works".into()),
+        Err(other) => Err(format!("whether the old login works cannot be told: {}", Trouble::from(other))),
+    }
+}
+
+/// Reports the size; what is too large is said, for neither engine can refuse it.
+pub fn tell_size(report: &mut Report, storage: &Value, limit: Option<u64>, used: u64, object: &Object) {
+    if let Some(limit) = limit {
+        report.capacity.insert("storage".into(), storage.clone());
+        let fits = used <= limit;
+        let message = match fits {
+            true => "it holds no more than its capacity".to_owned(),
+            false => {
+                let mib = |bytes: u64| bytes >> 20;
+                format!("it holds {} MiB of {} MiB: ask for more storage, or remove data", mib(used), mib(limit))
+            }
+        };
+        report.conditions.push(Condition::new("WithinCapacity", fits, if fits { "Fits" } else { "TooLarge" }, message));
+    }
+    // rounded, and kept until it is off by a tenth, so that not every look is a write
+    let before = object.status("usage")["storage"].as_u64().unwrap_or(0);
+    let near = before.abs_diff(used) <= before / 10 && before > 0;
+    report.status.insert("usage".into(), json!({"storage": if near { before } else { used }}));
+}
+
+/// Seconds since 1970.
+pub fn now_seconds() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// The series that data is compatible within: 15 of 15.14, 10.11 of 10.11.19.
+fn series(version: &str) -> String {
+    version.rsplit_once('.').map_or(version, |(series, _)| series).to_owned()
+}
+
+fn short(path: &Path) -> String {
+    let hash = path.as_os_str().as_encoded_bytes().iter().fold(0u32, |h, b| h.wrapping_mul(16_777_619) ^ u32::from(*b));
+    format!("{hash:08x}")
+}
+
+impl<E: Engine> Kind for Instance<E> {
+    fn api_version(&self) -> &'static str {
+        API_VERSION
+    }
+
+    fn kind(&self) -> &'static str {
+        E::INSTANCE.kind
+    }
+
+    fn plural(&self) -> &'static str {
+        E::INSTANCE.plural
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
+        Box::pin(async {
+            let server = E::server("")?;
+            E::client()?;
+            lack::program("setsid", "util-linux", &[])?;
+            // ahead of the first claim, which need not wait for it then
+            if let Err(trouble) = self.template(&server).await {
+                return Err(Lack::new(
+                    format!("a data directory that {} can begin with", E::ENGINE),
+                    trouble.to_string(),
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {
+        Box::pin(self.bring(object))
+    }
+
+    fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async {
+            let uid = object.uid();
+            self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
+            let dir = self.supervisor.dir(uid);
+            let port = Facts::read(&dir).port;
+            if port != 0
+                && let Ok(place) = self.place(&InstanceSpec::default(), dir.join("data"), port)
+            {
+                E::clear(&place);
+            }
+            layout::remove(&self.supervisor.dir(uid)).await.map_err(Trouble::io("remove its directory"))
+        })
+    }
+
+    fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {
+        Box::pin(async {
+            let known = |uid: &str| objects.iter().find(|o| o.uid() == uid);
+            let mut found = Vec::new();
+            let mut find = |object: String, invariant: &str, message: String| {
+                found.push(Finding { object, invariant: invariant.into(), message });
+            };
+            for (uid, pid) in self.supervisor.alive() {
+                if known(&uid).is_none() {
+                    let message = format!("runs for {} {uid}, which is not there: end it", E::INSTANCE.kind);
+                    find(format!("process {pid}"), "no-leftover-process", message);
+                }
+            }
+            for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+                let uid = entry.file_name().to_string_lossy().into_owned();
+                if known(&uid).is_none() {
+                    let message = format!("belongs to {} {uid}, which is not there: remove it", E::INSTANCE.kind);
+                    find(entry.path().display().to_string(), "no-leftover-directory", message);
+                }
+            }
+            for object in objects.iter().filter(|o| o.was_ready() && !o.is_deleting()) {
+                let name = format!("{} {}", E::INSTANCE.kind, object.name());
+                if !E::holds_data(&self.supervisor.dir(object.uid()).join("data")) {
+                    find(name, "data-there", "its data directory is gone: restore it".into());
+                } else if self.supervisor.find(object.uid()).is_none() {
+                    find(name, "process-runs", "no server runs for it: see its condition Ready".into());
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    fn logs(&self, object: &Object) -> Option<PathBuf> {
+        Some(conductor_local::logs::path(&self.supervisor.dir(object.uid())))
+    }
+}

@@ -1,0 +1,254 @@
+//! MariaDB, which speaks MySQL's protocol and serves claims for `mysql` where a class offers that.
+//!
+//! What a user made bears the user's name (views, routines), so a rotation gives the same user a second password for a while.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::client::{Client, Refused};
+use crate::credentials::Login;
+use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, satisfies};
+
+/// MariaDB.
+#[derive(Clone, Copy, Debug)]
+pub struct MariaDb;
+
+type Connect<'a> = &'a (dyn Fn(Option<&str>) -> Client + Sync);
+
+/// Sizes that the data directory is made with; the server must be started with the same.
+const FILES: [&str; 2] = ["innodb-log-file-size=4M", "innodb-data-file-path=ibdata1:10M:autoextend"];
+
+fn own_name() -> String {
+    Account::current().map_or_else(|| "root".to_owned(), |account| account.name)
+}
+
+fn socket(place: &Place) -> PathBuf {
+    place.run.join(format!("mariadb-{}.sock", place.port))
+}
+
+/// `mariadbd  Ver 10.11.19-MariaDB-…`
+fn version_in(words: &str) -> Option<String> {
+    let number = words.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(number.split('-').next().unwrap_or(number).to_owned())
+}
+
+impl Engine for MariaDb {
+    const INSTANCE: Names = Names { kind: "MariaDBInstance", plural: "mariadbinstances" };
+    const DATABASE: Names = Names { kind: "MariaDBDatabase", plural: "mariadbdatabases" };
+    const WORD: &'static str = "mariadb";
+    const TYPE: &'static str = "mysql";
+    const ENGINE: &'static str = "mariadb";
+    const ACCOUNTS: &'static [&'static str] = &["mysql"];
+    const PORT: u16 = 3306;
+
+    fn server(version: &str) -> Result<Server, Lack> {
+        let program = lack::program("mariadbd", "mariadb-server", &[])?;
+        lack::program("mariadb-install-db", "mariadb-server", &[])?;
+        let output = std::process::Command::new(&program).arg("--version").output();
+        let words = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+        let has = version_in(&words)
+            .ok_or_else(|| Lack::new("a mariadbd that runs", "apt-get install --reinstall mariadb-server"))?;
+        if satisfies(&has, version) {
+            return Ok(Server { program, version: has });
+        }
+        Err(Lack::new(format!("MariaDB {version} (there is {has})"), "install it, or ask for the version there is"))
+    }
+
+    fn client() -> Result<PathBuf, Lack> {
+        lack::program("mariadb", "mariadb-client", &[])
+    }
+
+    async fn initialize(_: &Server, data: &Path, account: Option<&Account>) -> Result<(), Trouble> {
+        let program = lack::program("mariadb-install-db", "mariadb-server", &[])?;
+        let mut command = tokio::process::Command::new(&program);
+        command.args([
+            "--no-defaults",
+            "--auth-root-authentication-method=socket",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]);
+        command.arg(format!("--auth-root-socket-user={}", own_name())).arg(format!("--datadir={}", data.display()));
+        command.args(FILES.map(|f| format!("--{f}")));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8").current_dir("/");
+        if let Some(account) = account {
+            command.uid(account.uid).gid(account.gid);
+        }
+        let output = command.output().await.map_err(Trouble::io("run mariadb-install-db"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Trouble::new("InitFailed", format!("mariadb-install-db failed: {words}")))
+    }
+
+    fn holds_data(data: &Path) -> bool {
+        data.join("ibdata1").exists() && data.join("mysql").is_dir()
+    }
+
+    fn configuration(spec: &InstanceSpec, memory: u64, place: &Place) -> Configuration {
+        const MIB: u64 = 1 << 20;
+        let mut at_start = format!(
+            "# written by Conductor: changes here are undone, use spec.settings\n[mariadbd]\n{}\ndatadir={}\nsocket={}\npid-file={}\n\
+             bind-address={}\nport={}\nmax-connections={}\ninnodb-buffer-pool-size={}M\nkey-buffer-size=1M\naria-pagecache-buffer-size=1M\n\
+             performance-schema=OFF\nskip-name-resolve\nskip-log-bin\n",
+            FILES.join("\n"),
+            place.data.display(),
+            socket(place).display(),
+            place.data.join("mariadbd.pid").display(),
+            place.address,
+            place.port,
+            spec.max_connections.unwrap_or(100).clamp(5, 10_000),
+            (memory / 2 / MIB).clamp(8, 512 << 10),
+        );
+        for (key, value) in &spec.settings {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+            if plain && !text.contains('\n') {
+                at_start.push_str(&format!("{key}={text}\n"));
+            }
+        }
+        Configuration { file: place.data.join("conductor.cnf"), content: at_start.clone(), at_start, more: Vec::new() }
+    }
+
+    fn program(server: &Server, place: &Place) -> Program {
+        let file = place.data.join("conductor.cnf");
+        Program {
+            command: vec![server.program.display().to_string(), format!("--defaults-file={}", file.display())],
+            environment: Vec::new(),
+            account: place.account.clone(),
+            working_directory: place.data.clone(),
+        }
+    }
+
+    fn clear(place: &Place) {
+        let _ = std::fs::remove_file(socket(place));
+    }
+
+    fn stop(data_goes: bool) -> Stop {
+        match data_goes {
+            true => Stop { signal: Signal::KILL, patience: Duration::from_secs(5) },
+            false => Stop { signal: Signal::TERM, patience: Duration::from_secs(60) },
+        }
+    }
+
+    fn is_up(place: &Place, _: i32) -> bool {
+        UnixStream::connect(socket(place)).is_ok()
+    }
+
+    fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
+        let mut client = connect(client, &own_name(), None, database);
+        client.arguments.push(format!("--socket={}", socket(place).display()));
+        client
+    }
+
+    fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
+        let mut client = connect(client, &login.username, Some(&login.password), database);
+        client.arguments.extend(["--protocol=tcp".into(), format!("--host={host}"), format!("--port={port}")]);
+        client
+    }
+
+    async fn bring(connect: Connect<'_>, access: &Access<'_>, create: bool) -> Result<(), Refused> {
+        let Access { database, login: Login { username, password }, superuser, mark } = access;
+        let mut sql = String::new();
+        if create {
+            sql += &format!("create database if not exists {database} character set utf8mb4 comment '{mark}';\n");
+        }
+        sql += &format!(
+            "alter database {database} comment '{mark}';\ncreate user if not exists '{username}'@'%';\n\
+             alter user '{username}'@'%' identified by '{password}' account unlock;\ngrant all on {database}.* to '{username}'@'%';\n"
+        );
+        if *superuser {
+            sql += &format!("grant all on *.* to '{username}'@'%' with grant option;\n");
+        }
+        connect(None).run(&sql).await.map(drop)
+    }
+
+    fn next_login(database: &str, _: i64, current: Option<&Login>, password: String) -> Login {
+        Login { username: current.map_or_else(|| database.to_owned(), |login| login.username.clone()), password }
+    }
+
+    async fn add_login(connect: Connect<'_>, access: &Access<'_>, current: Option<&Login>) -> Result<(), Refused> {
+        let Some(current) = current else { return MariaDb::bring(connect, access, false).await };
+        let Login { username, password } = access.login;
+        let by = |password: &str| format!("mysql_native_password using password('{password}')");
+        let sql =
+            format!("alter user '{username}'@'%' identified via {} or {};\n", by(&current.password), by(password));
+        connect(None).run(&sql).await.map(drop)
+    }
+
+    async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+        let Login { username, password } = access.login;
+        connect(None).run(&format!("alter user '{username}'@'%' identified by '{password}';\n")).await.map(drop)
+    }
+
+    async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
+        let client = connect(None);
+        // who is connected would go on without the right to
+        let mut sql = format!("kill user '{database}';\ndrop user if exists '{database}'@'%';\n");
+        sql += &format!("drop database if exists {database};\n");
+        client.run(&sql).await.map(drop)
+    }
+
+    async fn size(connect: Connect<'_>, database: &str, mark: &str) -> Result<Option<u64>, Refused> {
+        let sql = format!(
+            "select coalesce((select sum(data_length + index_length) from information_schema.tables where table_schema = '{database}'), 0), \
+             schema_comment from information_schema.schemata where schema_name = '{database}';\n"
+        );
+        let rows = connect(None).run(&sql).await?;
+        let fields = rows.first().and_then(|row| row.split_once('\t'));
+        Ok(fields.filter(|(_, comment)| *comment == mark).and_then(|(size, _)| size.parse().ok()))
+    }
+
+    async fn content(connect: Connect<'_>, database: &str) -> Result<u64, Refused> {
+        let sql = format!(
+            "select (select count(*) from information_schema.tables where table_schema = '{database}') \
+             + (select count(*) from information_schema.routines where routine_schema = '{database}') \
+             + (select count(*) from information_schema.events where event_schema = '{database}');\n"
+        );
+        let rows = connect(None).run(&sql).await?;
+        rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
+    }
+
+    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(String, String)>, Refused> {
+        let sql = format!(
+            "select schema_name, schema_comment from information_schema.schemata where schema_comment like '{prefix}%';\n"
+        );
+        let rows = connect(None).run(&sql).await?;
+        Ok(rows.iter().filter_map(|row| row.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+    }
+
+    async fn version(connect: Connect<'_>) -> Result<String, Refused> {
+        let rows = connect(None).run("select version();\n").await?;
+        let first = rows.first().map(String::as_str).unwrap_or_default();
+        Ok(first.split('-').next().unwrap_or_default().to_owned())
+    }
+}
+
+fn connect(client: &Path, user: &str, password: Option<&str>, database: Option<&str>) -> Client {
+    let mut arguments: Vec<String> = ["--no-defaults", "-BN", "--connect-timeout=5"].map(str::to_owned).to_vec();
+    arguments.push(format!("--user={user}"));
+    arguments.extend(database.map(|database| format!("--database={database}")));
+    let environment = vec![("MYSQL_PWD".to_owned(), password.unwrap_or_default().to_owned())];
+    Client { program: client.to_path_buf(), arguments, environment }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        let words = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)";
+        assert_eq!(version_in(words).as_deref(), Some("10.11.19"));
+    }
+}

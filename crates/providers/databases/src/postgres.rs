@@ -1,0 +1,362 @@
+//! PostgreSQL.
+//!
+//! A database is owned by a role of its own name that cannot log in. Who logs in is a member and acts as the owner from the first
+//! statement on, so that what a login made outlives it: a rotation is a new login and, later, the end of the old one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::client::{Client, Refused};
+use crate::credentials::Login;
+use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, satisfies};
+
+/// PostgreSQL.
+#[derive(Clone, Copy, Debug)]
+pub struct Postgres;
+
+/// The superuser of our own servers; only by the socket, and only for us.
+const ADMIN: &str = "conductor";
+
+type Connect<'a> = &'a (dyn Fn(Option<&str>) -> Client + Sync);
+
+/// Every place where a version may be installed.
+fn places() -> Vec<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
+    let number = |p: &PathBuf| p.parent().and_then(|p| p.file_name()?.to_str()?.parse::<f64>().ok()).unwrap_or(0.0);
+    all.sort_by(|a, b| number(b).total_cmp(&number(a)));
+    all
+}
+
+/// `postgres (PostgreSQL) 15.14 (Debian …)`
+fn version_in(words: &str) -> Option<String> {
+    let number = words.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(number.to_owned())
+}
+
+fn version_of(program: &Path) -> Option<String> {
+    let output = std::process::Command::new(program).arg("--version").output().ok()?;
+    version_in(&String::from_utf8_lossy(&output.stdout))
+}
+
+impl Engine for Postgres {
+    const INSTANCE: Names = Names { kind: "PostgresInstance", plural: "postgresinstances" };
+    const DATABASE: Names = Names { kind: "PostgresDatabase", plural: "postgresdatabases" };
+    const WORD: &'static str = "postgres";
+    const TYPE: &'static str = "postgresql";
+    const ENGINE: &'static str = "postgres";
+    const ACCOUNTS: &'static [&'static str] = &["postgres"];
+    const PORT: u16 = 5432;
+
+    fn server(version: &str) -> Result<Server, Lack> {
+        let mut there = Vec::new();
+        let mut candidates: Vec<PathBuf> = places().into_iter().map(|dir| dir.join("postgres")).collect();
+        candidates.extend(lack::find_program("postgres", &[]));
+        for program in candidates.into_iter().filter(|p| p.exists()) {
+            let Some(has) = version_of(&program) else { continue };
+            if satisfies(&has, version) && program.with_file_name("initdb").exists() {
+                return Ok(Server { program, version: has });
+            }
+            there.push(has);
+        }
+        if there.is_empty() || version.is_empty() {
+            return Err(Lack::package("postgres", "postgresql"));
+        }
+        let major = version.split('.').next().unwrap_or(version);
+        let what = format!("PostgreSQL {version} (there is {})", there.join(", "));
+        Err(Lack::new(what, format!("apt-get install postgresql-{major}")))
+    }
+
+    fn client() -> Result<PathBuf, Lack> {
+        lack::program("psql", "postgresql-client", &places())
+    }
+
+    async fn initialize(server: &Server, data: &Path, account: Option<&Account>) -> Result<(), Trouble> {
+        let run = |program: PathBuf, arguments: Vec<String>, input: &'static str| async move {
+            let mut command = tokio::process::Command::new(&program);
+            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .env_clear()
+                .env("PATH", "/usr/bin:/bin")
+                .env("LC_ALL", "C.UTF-8")
+                .current_dir("/")
+                .kill_on_drop(true);
+            if let Some(account) = account {
+                command.uid(account.uid).gid(account.gid);
+            }
+            let what = format!("run {}", program.display());
+            let mut child = command.spawn().map_err(Trouble::io(&what))?;
+            if let Some(mut stdin) = child.stdin.take() {
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut stdin, input.as_bytes()).await;
+            }
+            let output = child.wait_with_output().await.map_err(Trouble::io(&what))?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(Trouble::new("InitFailed", format!("{} failed: {words}", program.display())))
+        };
+        let data = data.display().to_string();
+        let init =
+            ["-D", &data, "-U", ADMIN, "-E", "UTF8", "--locale=C.UTF-8", "--wal-segsize=1", "--no-sync", "-A", "peer"];
+        let init = init.map(str::to_owned).to_vec();
+        run(server.program.with_file_name("initdb"), init, "").await?;
+        // the database for the claim is there from the start: to copy it costs less than to create it
+        let make = "alter database postgres rename to app\ncreate role app nologin\nalter database app owner to app\n\
+                    revoke all on database app from public\n";
+        run(server.program.clone(), ["--single", "-D", &data, "template1"].map(str::to_owned).to_vec(), make).await
+    }
+
+    fn holds_data(data: &Path) -> bool {
+        data.join("PG_VERSION").exists() && data.join("global/pg_control").exists()
+    }
+
+    fn configuration(spec: &InstanceSpec, memory: u64, place: &Place) -> Configuration {
+        const MIB: u64 = 1 << 20;
+        let buffers = (memory / 4 / MIB).clamp(2, 16 << 10);
+        let connections = spec.max_connections.unwrap_or(100).clamp(5, 10_000);
+        let at_start = format!(
+            "listen_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = {connections}\n\
+             shared_buffers = {buffers}MB\ndynamic_shared_memory_type = posix\nwal_level = replica\n",
+            place.address,
+            place.port,
+            place.run.display(),
+        );
+        let mut content = format!(
+            "# written by Conductor: changes here are undone, use spec.settings\n{at_start}\
+             effective_cache_size = {}MB\nwork_mem = {}kB\nmaintenance_work_mem = {}MB\nmin_wal_size = 4MB\nmax_wal_size = 64MB\n\
+             password_encryption = scram-sha-256\nlog_timezone = UTC\ntimezone = UTC\nlog_line_prefix = '%m [%p] '\n",
+            (memory / MIB * 3 / 4).max(4),
+            (memory / 64 / 1024).clamp(64, 64 << 10),
+            (memory / 16 / MIB).clamp(1, 1024),
+        );
+        let mut more_at_start = at_start;
+        for (key, value) in &spec.settings {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+            if plain && !text.contains('\n') {
+                let line = format!("{key} = '{}'\n", text.replace('\'', "''"));
+                // which settings a reload takes is the server's to know; a start takes all of them
+                more_at_start.push_str(&line);
+                content.push_str(&line);
+            }
+        }
+        let everyone = if place.address == "127.0.0.1" { "127.0.0.1/32" } else { "all" };
+        let access = format!(
+            "local all {ADMIN} peer map={ADMIN}\nhost all {ADMIN} all reject\nlocal all all scram-sha-256\nhost all all {everyone} scram-sha-256\n"
+        );
+        let own = Account::current().map_or_else(|| "root".to_owned(), |account| account.name);
+        let map = format!("{ADMIN} {own} {ADMIN}\n");
+        Configuration {
+            file: place.data.join("postgresql.conf"),
+            content,
+            at_start: more_at_start,
+            more: vec![(place.data.join("pg_hba.conf"), access), (place.data.join("pg_ident.conf"), map)],
+        }
+    }
+
+    fn program(server: &Server, place: &Place) -> Program {
+        Program {
+            command: vec![server.program.display().to_string(), "-D".into(), place.data.display().to_string()],
+            environment: Vec::new(),
+            account: place.account.clone(),
+            working_directory: place.data.clone(),
+        }
+    }
+
+    fn clear(place: &Place) {
+        // the pid in them may be another's by now, or a zombie's that nobody has reaped
+        let socket = place.run.join(format!(".s.PGSQL.{}", place.port));
+        let lock = place.run.join(format!(".s.PGSQL.{}.lock", place.port));
+        for file in [place.data.join("postmaster.pid"), lock, socket] {
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    fn stop(data_goes: bool) -> Stop {
+        match data_goes {
+            true => Stop { signal: Signal::QUIT, patience: Duration::from_secs(5) },
+            false => Stop { signal: Signal::INT, patience: Duration::from_secs(60) },
+        }
+    }
+
+    fn is_up(place: &Place, pid: i32) -> bool {
+        // one that was killed leaves its file behind
+        let state = fs::read_to_string(place.data.join("postmaster.pid")).unwrap_or_default();
+        let own = state.lines().next().is_some_and(|line| line.trim().parse() == Ok(pid));
+        own && state.lines().nth(7).is_some_and(|line| line.trim() == "ready")
+    }
+
+    fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
+        let host = place.run.display().to_string();
+        connect(client, &host, place.port, ADMIN, None, database.unwrap_or("template1"))
+    }
+
+    fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
+        connect(client, host, port, &login.username, Some(&login.password), database.unwrap_or("postgres"))
+    }
+
+    async fn bring(connect: Connect<'_>, access: &Access<'_>, create: bool) -> Result<(), Refused> {
+        let Access { database, login: Login { username, password }, superuser, mark } = access;
+        let mut sql = format!(
+            "do $$ begin\n\
+             if not exists (select from pg_roles where rolname = '{database}') then create role {database} nologin; end if;\n\
+             if not exists (select from pg_roles where rolname = '{username}') then create role {username}; end if;\n\
+             end $$;\n\
+             alter role {username} login password '{password}' valid until 'infinity' connection limit -1{};\n\
+             grant {database} to {username};\n",
+            if *superuser { " superuser" } else { "" },
+        );
+        sql += &match superuser {
+            true => format!("alter role {username} reset role;\n"),
+            false => format!("alter role {username} set role = '{database}';\n"),
+        };
+        if create {
+            // an administrator who is no superuser gives databases only to roles it is a member of
+            sql += &format!(
+                "grant {database} to current_user;\n\
+                 select 'create database {database} owner {database} template template0' \
+                 where not exists (select from pg_database where datname = '{database}') \\gexec\n\
+                 revoke all on database {database} from public;\n"
+            );
+        }
+        sql +=
+            &format!("comment on database {database} is '{mark}';\nalter database {database} owner to {database};\n");
+        connect(None).run(&sql).await.map(drop)
+    }
+
+    fn next_login(database: &str, rotation: i64, current: Option<&Login>, password: String) -> Login {
+        // a rotation that was asked for twice gets two names
+        let username = (rotation..).map(|n| format!("{database}_{n}"));
+        let mut username = username.filter(|name| current.is_none_or(|login| login.username != *name));
+        Login { username: username.next().unwrap_or_else(|| database.to_owned()), password }
+    }
+
+    async fn add_login(connect: Connect<'_>, access: &Access<'_>, _: Option<&Login>) -> Result<(), Refused> {
+        Postgres::bring(connect, access, false).await
+    }
+
+    async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+        let Access { database, login, .. } = access;
+        let others = connect(None).run(&logins(database)).await?;
+        let others: Vec<&String> = others.iter().filter(|name| **name != login.username).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let mut sql = String::new();
+        for other in others {
+            sql += &format!(
+                "alter role {other} nologin;\nselect pg_terminate_backend(pid) from pg_stat_activity where usename = '{other}';\n\
+                 reassign owned by {other} to {database};\ndrop owned by {other};\ndrop role {other};\n"
+            );
+        }
+        connect(Some(database)).run(&sql).await.map(drop)
+    }
+
+    async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
+        let client = connect(None);
+        client.run(&format!("drop database if exists {database} with (force);\n")).await?;
+        let mut sql = String::new();
+        for login in client.run(&logins(database)).await? {
+            sql += &format!("drop role if exists {login};\n");
+        }
+        sql += &format!("drop role if exists {database};\n");
+        client.run(&sql).await.map(drop)
+    }
+
+    async fn size(connect: Connect<'_>, database: &str, mark: &str) -> Result<Option<u64>, Refused> {
+        let sql = format!(
+            "select pg_database_size(oid), coalesce(shobj_description(oid, 'pg_database'), '') from pg_database where datname = '{database}';\n"
+        );
+        let rows = connect(None).run(&sql).await?;
+        let fields = rows.first().and_then(|row| row.split_once('\t'));
+        Ok(fields.filter(|(_, comment)| *comment == mark).and_then(|(size, _)| size.parse().ok()))
+    }
+
+    async fn content(connect: Connect<'_>, database: &str) -> Result<u64, Refused> {
+        let own = "not in ('pg_catalog', 'information_schema', 'pg_toast') and n.nspname not like 'pg_temp%' and n.nspname not like 'pg_toast%'";
+        let sql = format!(
+            "select (select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname {own}) \
+             + (select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname {own}) \
+             + (select count(*) from pg_namespace n where n.nspname {own} and n.nspname <> 'public') \
+             + (select count(*) from pg_largeobject_metadata);\n"
+        );
+        let rows = connect(Some(database)).run(&sql).await?;
+        rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
+    }
+
+    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(String, String)>, Refused> {
+        let sql = format!(
+            "select datname, shobj_description(oid, 'pg_database') from pg_database \
+             where shobj_description(oid, 'pg_database') like '{prefix}%';\n"
+        );
+        let rows = connect(None).run(&sql).await?;
+        Ok(rows.iter().filter_map(|row| row.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+    }
+
+    async fn version(connect: Connect<'_>) -> Result<String, Refused> {
+        let rows = connect(None).run("show server_version;\n").await?;
+        let first = rows.first().map(String::as_str).unwrap_or_default();
+        Ok(first.split_whitespace().next().unwrap_or_default().to_owned())
+    }
+}
+
+/// The logins of a database.
+fn logins(database: &str) -> String {
+    format!(
+        "select m.rolname from pg_auth_members a join pg_roles m on m.oid = a.member join pg_roles o on o.oid = a.roleid \
+         where o.rolname = '{database}' and m.rolname ~ '^{database}_[0-9]+$';\n"
+    )
+}
+
+fn connect(client: &Path, host: &str, port: u16, user: &str, password: Option<&str>, database: &str) -> Client {
+    let port = port.to_string();
+    let arguments =
+        ["-XqAt", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-h", host, "-p", &port, "-U", user, "-d", database, "-f", "-"];
+    let mut environment = vec![("PGCONNECT_TIMEOUT".to_owned(), "5".to_owned())];
+    // never a file or a prompt
+    environment.push(("PGPASSFILE".into(), "/nonexistent".into()));
+    environment.push(("PGPASSWORD".into(), password.unwrap_or_default().into()));
+    environment.push(("PGOPTIONS".into(), "-c client_min_messages=warning".into()));
+    Client { program: client.to_path_buf(), arguments: arguments.map(str::to_owned).to_vec(), environment }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version_in("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)").as_deref(), Some("15.14"));
+        assert_eq!(version_in("nothing"), None);
+    }
+
+    #[test]
+    fn settings_cannot_break_out_of_their_line() {
+        let place = Place { data: "/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
+        let mut spec = InstanceSpec::default();
+        spec.settings.insert("work_mem".into(), "1MB' # ".into());
+        spec.settings.insert("a\nb".into(), "x".into());
+        spec.settings.insert("c".into(), "x\narchive_command = 'evil'".into());
+        let content = Postgres::configuration(&spec, 64 << 20, &place).content;
+        assert!(content.contains("work_mem = '1MB'' # '\n"), "{content}");
+        assert!(!content.contains("evil") && !content.contains("a\nb"), "{content}");
+        assert!(content.contains("shared_buffers = 16MB"), "{content}");
+    }
+
+    #[test]
+    fn a_rotation_never_reuses_the_current_name() {
+        let current = Login { username: "app_2".into(), password: "x".into() };
+        assert_eq!(Postgres::next_login("app", 2, Some(&current), "y".into()).username, "app_3");
+        assert_eq!(Postgres::next_login("app", 2, None, "y".into()).username, "app_2");
+    }
+}
