@@ -371,7 +371,7 @@ fn drift_is_corrected_lost_data_is_said_and_credentials_rotate() {
     let (dir, pid) = world.server(&implementation);
 
     // someone makes the login useless and edits the configuration
-    let socket = world.home().join("run").display().to_string();
+    let socket = world.home().join("run/postgres").display().to_string();
     let port = implementation["status"]["port"].to_string();
     let drop = format!("alter role {} nologin", details["username"]);
     let admin = ["-XqAt", "-h", &socket, "-p", &port, "-U", "conductor", "-d", "app", "-c", &drop];
@@ -642,7 +642,7 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
     assert_eq!(alive.len(), 1, "only the shared server runs: {alive:?}");
     let dirs = fs::read_dir(world.home().join("postgres")).expect("is there").count();
     assert_eq!(dirs, 1, "only the shared server has a directory");
-    let sockets = fs::read_dir(world.home().join("run")).expect("is there").count();
+    let sockets = fs::read_dir(world.home().join("run/postgres")).expect("is there").count();
     assert_eq!(sockets, 2, "only the shared server has a socket and its lock");
     let admin = world.secret("conductor-system", "shared-connection");
     let left = "select (select count(*) from pg_database where datname like 'c\\_%') + (select count(*) from pg_roles where rolname like 'c\\_%')";

@@ -1,8 +1,11 @@
 //! What PostgreSQL and MariaDB have to say for themselves; everything else is the same for both.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use conductor_local::{Account, Lack, Program, Stop, Trouble};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -76,7 +79,7 @@ pub struct InstanceSpec {
     /// How many may connect.
     pub max_connections: Option<u32>,
     /// More settings, in the engine's own words.
-    pub settings: std::collections::BTreeMap<String, Value>,
+    pub settings: BTreeMap<String, Value>,
     /// Whether the login may do everything on the server.
     pub superuser: bool,
     /// For how many seconds the old credentials work after a rotation.
@@ -237,6 +240,22 @@ pub fn version_text(value: &Value) -> String {
         Value::String(text) => text.trim().to_owned(),
         other => other.to_string(),
     }
+}
+
+/// What a program says with `--version`. Asked once for as long as the program stays the same.
+pub fn said_version(program: &Path) -> Option<String> {
+    type Said = BTreeMap<PathBuf, (SystemTime, String)>;
+    static SAID: Mutex<Said> = Mutex::new(BTreeMap::new());
+    let changed = program.metadata().ok()?.modified().ok()?;
+    if let Some((when, said)) = SAID.lock().get(program)
+        && *when == changed
+    {
+        return Some(said.clone());
+    }
+    let output = std::process::Command::new(program).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    SAID.lock().insert(program.to_path_buf(), (changed, said.clone()));
+    Some(said)
 }
 
 /// Whether `have` is the version `want` or one of its series: 15.14 is a 15.

@@ -25,7 +25,7 @@ use crate::engine::{Access, Engine, InstanceSpec, Place, Server, bytes, version_
 use crate::layout::{self, Facts};
 
 /// How often an instance is looked at although nothing was told: its size, drift, its data.
-const AGAIN: Duration = Duration::from_secs(20);
+const AGAIN: Duration = Duration::from_secs(30);
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
 /// The database where the spec names none.
@@ -111,15 +111,17 @@ impl<E: Engine> Instance<E> {
 
     fn place(&self, spec: &InstanceSpec, data: PathBuf, port: u16) -> Result<Place, Trouble> {
         let account = Self::account();
-        let run = self.home.make("run", None).map_err(Trouble::io("make the directory for sockets"))?;
+        let inside = format!("run/{}", E::WORD);
+        let mut run = self.home.path().join(&inside);
         // a socket's path has 107 bytes at most
-        let run =
-            if run.as_os_str().len() < 80 { run } else { Path::new("/tmp").join(format!("conductor-{}", short(&run))) };
-        fs::create_dir_all(&run).map_err(Trouble::io("make the directory for sockets"))?;
-        use std::os::unix::fs::PermissionsExt;
-        // each engine's account makes its socket in it, and nobody removes another's
-        fs::set_permissions(&run, fs::Permissions::from_mode(0o1777))
-            .map_err(Trouble::io("open the directory for sockets"))?;
+        if run.as_os_str().len() < 80 {
+            self.home.make(&inside, account.as_ref()).map_err(Trouble::io("make the directory for sockets"))?;
+        } else {
+            let base = if account.is_some() { "/run" } else { "/tmp" };
+            run = Path::new(base).join(format!("conductor-{}", short(&run)));
+            fs::create_dir_all(&run).map_err(Trouble::io("make the directory for sockets"))?;
+            home::own(&run, account.as_ref()).map_err(Trouble::io("give the directory for sockets to its account"))?;
+        }
         let address = spec.address.clone().unwrap_or_else(|| "127.0.0.1".into());
         if address.parse::<std::net::IpAddr>().is_err() {
             return Err(Trouble::new("Invalid", format!("spec.address {address:?} is no address")));
@@ -225,7 +227,8 @@ impl<E: Engine> Instance<E> {
             report.scrubbed =
                 Some(Scrubbed { number, outcome: self.verify(object, database, &client, &place, &connect).await });
         }
-        let used = home::size_of(&data);
+        let measured = data.clone();
+        let used = tokio::task::spawn_blocking(move || home::size_of(&measured)).await.unwrap_or(0);
         // what the class does not say about the engine is the class' to know: MariaDB may be offered as mysql
         if let Some(engine) = &spec.engine {
             report.attributes.insert("engine".into(), json!(engine));
@@ -418,7 +421,9 @@ impl Target<'_> {
             (_, wanted) => {
                 let login = E::next_login(self.database, rotation, None, credentials::password()?);
                 E::bring(connect, &self.wanted(&login), create).await?;
-                E::retire(connect, &self.wanted(&login)).await?;
+                if object.was_ready() && !renew {
+                    E::retire(connect, &self.wanted(&login)).await?;
+                }
                 usable(login.clone()).await?;
                 if let Some(wanted) = wanted {
                     report.rotated = Some(wanted);

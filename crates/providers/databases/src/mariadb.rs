@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::client::{Client, Refused};
 use crate::credentials::Login;
-use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, satisfies};
+use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
 
 /// MariaDB.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +50,8 @@ impl Engine for MariaDb {
     fn server(version: &str) -> Result<Server, Lack> {
         let program = lack::program("mariadbd", "mariadb-server", &[])?;
         lack::program("mariadb-install-db", "mariadb-server", &[])?;
-        let output = std::process::Command::new(&program).arg("--version").output();
-        let words = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
-        let has = version_in(&words)
-            .ok_or_else(|| Lack::new("a mariadbd that runs", "apt-get install --reinstall mariadb-server"))?;
+        let broken = || Lack::new("a mariadbd that runs", "apt-get install --reinstall mariadb-server");
+        let has = said_version(&program).as_deref().and_then(version_in).ok_or_else(broken)?;
         if satisfies(&has, version) {
             return Ok(Server { program, version: has });
         }

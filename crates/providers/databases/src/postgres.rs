@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::client::{Client, Refused};
 use crate::credentials::Login;
-use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, satisfies};
+use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
 
 /// PostgreSQL.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +40,6 @@ fn version_in(words: &str) -> Option<String> {
     Some(number.to_owned())
 }
 
-fn version_of(program: &Path) -> Option<String> {
-    let output = std::process::Command::new(program).arg("--version").output().ok()?;
-    version_in(&String::from_utf8_lossy(&output.stdout))
-}
-
 impl Engine for Postgres {
     const INSTANCE: Names = Names { kind: "PostgresInstance", plural: "postgresinstances" };
     const DATABASE: Names = Names { kind: "PostgresDatabase", plural: "postgresdatabases" };
@@ -59,7 +54,7 @@ impl Engine for Postgres {
         let mut candidates: Vec<PathBuf> = places().into_iter().map(|dir| dir.join("postgres")).collect();
         candidates.extend(lack::find_program("postgres", &[]));
         for program in candidates.into_iter().filter(|p| p.exists()) {
-            let Some(has) = version_of(&program) else { continue };
+            let Some(has) = said_version(&program).as_deref().and_then(version_in) else { continue };
             if satisfies(&has, version) && program.with_file_name("initdb").exists() {
                 return Ok(Server { program, version: has });
             }

@@ -29,8 +29,8 @@ pub struct Provider {
     pub kinds: Box<dyn FnOnce(&Scene) -> Vec<Arc<dyn Kind>> + Send + Sync>,
 }
 
-/// How often is looked whether what was missing is there.
-const CHECK: Duration = Duration::from_secs(10);
+/// How often is looked whether what was missing is there, and whether what was there still is.
+const CHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// How often is looked whether someone asks for an audit.
 const ASKED: Duration = Duration::from_millis(500);
 
@@ -85,7 +85,9 @@ impl Presence {
         let mut checked: Option<tokio::time::Instant> = None;
         let mut said = Value::Null;
         loop {
-            if checked.is_none_or(|at| at.elapsed() >= CHECK) {
+            let lacking = said.as_array().is_none_or(|kinds| kinds.iter().any(|kind| kind["available"] == false));
+            let pause = if lacking { CHECK.0 } else { CHECK.1 };
+            if checked.is_none_or(|at| at.elapsed() >= pause) {
                 checked = Some(tokio::time::Instant::now());
                 let kinds = self.check().await;
                 if kinds != said && self.tell(&kinds).await && self.say(json!({"kinds": kinds})).await {
