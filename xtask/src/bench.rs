@@ -12,6 +12,8 @@ mod databases;
 #[cfg(feature = "bench")]
 mod load;
 #[cfg(feature = "bench")]
+mod machine;
+#[cfg(feature = "bench")]
 mod objects;
 #[cfg(feature = "bench")]
 mod report;
@@ -36,6 +38,8 @@ pub enum Bench {
     Compare(Compare),
     /// Measure databases behind claims: time until one can be used, memory of one, many at once
     Databases(Databases),
+    /// Measure volumes and load balancers of this machine behind claims: time until one can be used
+    Machine(Machine),
 }
 
 /// Databases.
@@ -48,6 +52,18 @@ pub struct Databases {
     /// How many of each class at once
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub instances: usize,
+    /// The conductor to measure; one built in release if not given
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+}
+
+/// Volumes and balancers.
+#[derive(clap::Args)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub struct Machine {
+    /// How many claims of each class are timed one after the other
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    pub rounds: usize,
     /// The conductor to measure; one built in release if not given
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
@@ -93,6 +109,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Api(options) => compare::one(options),
         Bench::Compare(options) => compare::both(options),
         Bench::Databases(options) => databases::run(options),
+        Bench::Machine(options) => machine::run(options),
     }
 }
 

@@ -50,6 +50,15 @@ fn run_steps(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
         Err(missing) if required => return Err(missing.clone().into()),
         Err(missing) => steps.skip("tools for the tests", missing.to_string()),
     }
+    let infrastructure = "programs that providers run";
+    match options.quick {
+        true => steps.skip(infrastructure, "--quick"),
+        // without them, the tests that need them say so
+        false => match tools::ensure_tier(Tier::Providers) {
+            Ok(()) => steps.run(infrastructure, || Ok(()))?,
+            Err(error) => steps.skip(infrastructure, error.to_string()),
+        },
+    }
     steps.run("format", || cargo(&["fmt", "--all", "--check"], None))?;
     steps.run("lints", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"], None)

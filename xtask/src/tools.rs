@@ -58,6 +58,9 @@ const TOOLS: &[Tool] = &[
     Tool { name: "postgres", source: Source::Apt { package: "postgresql", also: POSTGRES }, tier: Tier::Providers },
     Tool { name: "mariadbd", source: Source::Apt { package: "mariadb-server", also: SBIN }, tier: Tier::Providers },
     Tool { name: "haproxy", source: Source::Apt { package: "haproxy", also: SBIN }, tier: Tier::Providers },
+    Tool { name: "curl", source: Source::Apt { package: "curl", also: &[] }, tier: Tier::Providers },
+    Tool { name: "mkfs.ext4", source: Source::Apt { package: "e2fsprogs", also: SBIN }, tier: Tier::Providers },
+    Tool { name: "mkfs.xfs", source: Source::Apt { package: "xfsprogs", also: SBIN }, tier: Tier::Providers },
 ];
 
 /// Which tools.

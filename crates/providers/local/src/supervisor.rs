@@ -157,7 +157,9 @@ impl Supervisor {
             Some(record) => {
                 let seen = identity::seen(record.pid)?;
                 let same = seen.started == record.started && !seen.zombie;
-                (same && identity::marker(seen.pid).as_deref() == Some(&mark)).then_some(seen)
+                // a process that is just becoming another program (haproxy does to reload) has no environment for a moment: pid and start
+                // time are its identity, and only another's marker speaks against it
+                (same && identity::marker(seen.pid).is_none_or(|other| other == mark)).then_some(seen)
             }
         }
     }

@@ -1,0 +1,149 @@
+//! Giving out addresses: the AddressPool in the API is the lock. Whoever is to have one is in its status before it is used.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use conductor_local::{Finding, Object, Trouble};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::API_VERSION;
+use crate::pool::{Asked, Place, Pool, Refusal};
+use crate::world::resource;
+
+/// The pools there are.
+pub struct Addresses {
+    client: kube::Client,
+    /// Others are told when something is given back: uids that wait.
+    waiting: parking_lot::Mutex<Vec<String>>,
+    wake: conductor_local::Wake,
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64
+}
+
+/// Whether nobody listens on any of these ports there.
+fn is_free(place: Place, ports: &[u16]) -> bool {
+    let own = place.port.map(|port| vec![port]);
+    own.as_deref().unwrap_or(ports).iter().all(|port| {
+        // what we may not bind, haproxy may; it says so if not
+        match TcpListener::bind(SocketAddr::new(place.address, *port)) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        }
+    })
+}
+
+fn refused(refusal: Refusal) -> Trouble {
+    let reason = match &refusal {
+        Refusal::Invalid(..) => "PoolInvalid",
+        Refusal::NotIn(..) => "AddressUnknown",
+        Refusal::Taken(..) => "AddressTaken",
+        Refusal::Cooling(..) => "AddressResting",
+        Refusal::Empty(..) => "PoolEmpty",
+        Refusal::Occupied(..) => "AddressOccupied",
+    };
+    Trouble::new(reason, refusal.to_string())
+}
+
+impl Addresses {
+    /// Over an API; whoever waits is woken.
+    pub fn new(client: kube::Client, wake: conductor_local::Wake) -> Addresses {
+        Addresses { client, waiting: Default::default(), wake }
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &resource(API_VERSION, "AddressPool", "addresspools"))
+    }
+
+    /// What an object has of a pool, or gets now. `ports` are those it will listen on.
+    pub async fn give(&self, object: &Object, pool: &str, asked: &Asked, ports: &[u16]) -> Result<Place, Trouble> {
+        let by = format!("{} {}", object.0["kind"].as_str().unwrap_or_default(), object.name());
+        for _ in 0..20 {
+            let Some(live) = self.api().get_opt(pool).await? else {
+                return Err(Trouble::new(
+                    "PoolMissing",
+                    format!("there is no AddressPool {pool}: make it, or name another"),
+                ));
+            };
+            let value = serde_json::to_value(&live).unwrap_or_default();
+            let mut read = Pool::read(&value).map_err(refused)?;
+            let before = read.of(object.uid());
+            let given = read.give(object.uid(), &by, asked, now(), |place| is_free(place, ports));
+            let place = match given {
+                Ok(place) if before == Some(place) => return Ok(place),
+                Ok(place) => place,
+                Err(refusal) => {
+                    let mut waiting = self.waiting.lock();
+                    if !waiting.iter().any(|uid| uid == object.uid()) {
+                        waiting.push(object.uid().to_owned());
+                    }
+                    return Err(refused(refusal));
+                }
+            };
+            match self.keep(pool, &value, &read).await {
+                Ok(()) => return Ok(place),
+                // someone was faster
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Trouble::new("PoolBusy", format!("AddressPool {pool} changes all the time; tried again later")))
+    }
+
+    async fn keep(&self, pool: &str, live: &Value, read: &Pool) -> Result<(), kube::Error> {
+        let patch = json!({
+            "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
+            "status": read.status(),
+        });
+        self.api().patch_status(pool, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// Gives back whatever an object has, of any pool.
+    pub async fn take_back(&self, object: &Object) -> Result<(), Trouble> {
+        self.waiting.lock().retain(|uid| uid != object.uid());
+        for _ in 0..20 {
+            let mut raced = false;
+            for live in self.api().list(&Default::default()).await?.items {
+                let name = live.metadata.name.clone().unwrap_or_default();
+                let value = serde_json::to_value(&live).unwrap_or_default();
+                let Ok(mut read) = Pool::read(&value) else { continue };
+                if !read.take_back(object.uid(), now()) {
+                    continue;
+                }
+                match self.keep(&name, &value, &read).await {
+                    Ok(()) => {}
+                    Err(kube::Error::Api(status)) if status.code == 409 => raced = true,
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if !raced {
+                let waiting = std::mem::take(&mut *self.waiting.lock());
+                waiting.iter().for_each(|uid| (self.wake)(uid));
+                return Ok(());
+            }
+        }
+        Err(Trouble::new("PoolBusy", "its address could not be given back; tried again"))
+    }
+
+    /// Everyone in a pool exists.
+    pub async fn audit(&self, kind: &str, objects: &[Object]) -> Result<Vec<Finding>, Trouble> {
+        let mut findings = Vec::new();
+        for live in self.api().list(&Default::default()).await?.items {
+            let value = serde_json::to_value(&live).unwrap_or_default();
+            let Ok(read) = Pool::read(&value) else { continue };
+            for (place, uid, by) in read.holders().filter(|(_, _, by)| by.starts_with(kind)) {
+                if !objects.iter().any(|object| object.uid() == uid) {
+                    findings.push(Finding {
+                        object: format!("AddressPool {}", live.metadata.name.as_deref().unwrap_or_default()),
+                        invariant: "address-has-holder".into(),
+                        message: format!("{place} is held by {by}, which is gone: remove it from status.held"),
+                    });
+                }
+            }
+        }
+        Ok(findings)
+    }
+}

@@ -1,0 +1,360 @@
+//! A plan as HAProxy's configuration. Pure: the same plan is the same text.
+
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::path::Path;
+
+use crate::endpoints::Backend;
+use crate::routes::{Plan, Route, Rules};
+
+/// What the configuration needs to know besides the plan.
+#[derive(Clone, Debug)]
+pub struct Setting<'s> {
+    /// Whose it is, for whoever opens the file.
+    pub owner: &'s str,
+    /// The balancer's directory.
+    pub directory: &'s Path,
+    /// The address it listens on.
+    pub address: IpAddr,
+    /// Its ports.
+    pub rules: Rules,
+    /// The most connections at once.
+    pub connections: u32,
+    /// User and group of the workers; `None`: who we are.
+    pub account: Option<&'s str>,
+}
+
+/// The files of a configuration, by name, and what the running process says when it is in effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// `haproxy.cfg` first.
+    pub files: Vec<(String, String)>,
+    /// A word for exactly this content.
+    pub mark: String,
+}
+
+/// HAProxy's configuration file.
+pub const CONFIG: &str = "haproxy.cfg";
+
+impl Setting<'_> {
+    fn bind(&self, port: u16) -> String {
+        match self.address {
+            IpAddr::V4(v4) => format!("{v4}:{port}"),
+            IpAddr::V6(v6) => format!("[{v6}]:{port}"),
+        }
+    }
+
+    fn file(&self, name: &str) -> String {
+        // the directory is ours, but the path to it is anyone's
+        format!("'{}'", self.directory.join(name).display())
+    }
+}
+
+fn host_test(host: &str) -> String {
+    match host.strip_prefix("*.") {
+        _ if host.is_empty() => String::new(),
+        // one label, as in a certificate
+        Some(rest) => format!("{{ var(txn.host) -m reg '^[^.]+\\.{}$' }} ", rest.replace('.', "\\.")),
+        None => format!("{{ var(txn.host) -m str '{host}' }} "),
+    }
+}
+
+fn route(route: &Route, out: &mut String) {
+    let host = host_test(&route.host);
+    let line = |test: String, out: &mut String| {
+        let _ = writeln!(out, "    use_backend {} if {host}{test}", route.backend);
+    };
+    match (route.exact, route.path.as_str()) {
+        (false, "/") => line("{ path -m beg '/' }".into(), out),
+        (true, path) => line(format!("{{ path -m str '{path}' }}"), out),
+        (false, path) => {
+            line(format!("{{ path -m str '{path}' }}"), out);
+            line(format!("{{ path -m beg '{path}/' }}"), out);
+        }
+    }
+}
+
+fn backend(name: &str, backend: &Backend, mode: &str, out: &mut String) {
+    let _ = writeln!(out, "\nbackend {mode}_{name}\n    mode {mode}\n    balance roundrobin");
+    if mode == "http" && !backend.health.is_empty() {
+        let _ = writeln!(out, "    option httpchk GET '{}'\n    http-check expect rstatus ^[23]", backend.health);
+    }
+    for endpoint in &backend.endpoints {
+        let authority = endpoint.authority();
+        let name: String =
+            authority.chars().map(|c| if c.is_ascii_alphanumeric() || ".-:".contains(c) { c } else { '_' }).collect();
+        let _ = writeln!(out, "    server {name} {authority} check");
+    }
+}
+
+/// Writes the files for a plan.
+pub fn render(plan: &Plan, setting: &Setting<'_>) -> Files {
+    let mut body = String::new();
+    let out = &mut body;
+    let _ = writeln!(out, "    stats socket {} mode 600 level admin expose-fd listeners", setting.file("admin.sock"));
+    let _ = writeln!(out, "    server-state-file {}", setting.file("servers"));
+    let _ = writeln!(out, "    maxconn {}\n    hard-stop-after 60s", setting.connections);
+    if let Some(account) = setting.account {
+        let _ = writeln!(out, "    user {account}\n    group {account}");
+    }
+    out.push_str(
+        "\ndefaults\n    mode http\n    timeout connect 3s\n    timeout client 60s\n    timeout server 60s\n    \
+         timeout http-request 15s\n    timeout http-keep-alive 15s\n    timeout tunnel 1h\n    timeout check 2s\n    \
+         option dontlognull\n    option redispatch 1\n    retries 3\n    retry-on conn-failure\n    \
+         load-server-state-from-file global\n    default-server inter 1s fastinter 200ms downinter 500ms fall 2 rise 2 \
+         observe layer4 error-limit 1 on-error mark-down init-addr last,libc,none\n",
+    );
+    let mut files = Vec::new();
+    if plan.serves_http {
+        http(plan, setting, out, &mut files);
+    }
+    for (port, name) in &plan.listeners {
+        let _ = writeln!(
+            out,
+            "\nfrontend tcp_{port}\n    mode tcp\n    bind {}\n    default_backend tcp_{name}",
+            setting.bind(*port)
+        );
+    }
+    for (name, of) in &plan.backends {
+        if plan.routes.iter().any(|r| r.backend == format!("http_{name}") || r.backend == *name) {
+            backend(name, of, "http", out);
+        }
+        if plan.listeners.values().any(|b| b == name) {
+            backend(name, of, "tcp", out);
+        }
+    }
+    let mut hasher = DefaultHasher::new();
+    (&body, &files, setting.owner).hash(&mut hasher);
+    let mark = format!("conductor-{:016x}", hasher.finish());
+    let head = format!(
+        "# Written by Conductor for {}. What is changed here is changed back: change the Ingress, the Service or the claim.\n\
+         global\n    description {mark}\n",
+        setting.owner
+    );
+    files.insert(0, (CONFIG.to_owned(), head + &body));
+    Files { files, mark }
+}
+
+fn http(plan: &Plan, setting: &Setting<'_>, out: &mut String, files: &mut Vec<(String, String)>) {
+    let _ = writeln!(out, "\nfrontend http\n    bind {}", setting.bind(setting.rules.http));
+    if !plan.certificates.is_empty() {
+        let mut list = String::new();
+        for certificate in &plan.certificates {
+            let file = format!("certificates/{}.pem", certificate.name);
+            // only for hosts of its own claim: nobody can show a certificate for another's
+            let _ = writeln!(list, "{} {}", setting.directory.join(&file).display(), certificate.hosts.join(" "));
+            files.push((file, certificate.pem.clone()));
+        }
+        let list_file = "certificates/list".to_owned();
+        let _ = writeln!(
+            out,
+            "    bind {} ssl crt-list {} strict-sni alpn h2,http/1.1 ssl-min-ver TLSv1.2",
+            setting.bind(setting.rules.https),
+            setting.file(&list_file)
+        );
+        files.push((list_file, list));
+    }
+    out.push_str(
+        "    option forwardfor\n    http-request set-header X-Forwarded-Proto https if { ssl_fc }\n    \
+         http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n    \
+         http-request set-var(txn.host) req.hdr(host),field(1,:),lower\n",
+    );
+    for one in &plan.routes {
+        let named = Route { backend: format!("http_{}", one.backend), ..one.clone() };
+        route(&named, out);
+    }
+    out.push_str(
+        "    default_backend http_nowhere\n\nbackend http_nowhere\n    http-request return status 404 content-type text/plain \
+         string \"no Ingress has this host and path\\n\"\n",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::endpoints::Network;
+    use crate::routes::{CLAIM, Claim, plan};
+
+    const RULES: Rules = Rules { http: 80, https: 443, external_names: false };
+
+    fn ingress(namespace: &str, name: &str, claim: &str, host: &str, path: &str) -> Value {
+        json!({
+            "metadata": {"namespace": namespace, "name": name, "uid": name, "annotations": {CLAIM: claim}},
+            "spec": {"rules": [{"host": host, "http": {"paths": [
+                {"path": path, "pathType": "Prefix", "backend": {"service": {"name": "web", "port": {"number": 80}}}},
+            ]}}]},
+        })
+    }
+
+    fn service(namespace: &str) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": "web"}, "spec": {"ports": [{"name": "h", "port": 80}]}})
+    }
+
+    fn slice(namespace: &str, address: &str) -> Value {
+        json!({
+            "metadata": {"namespace": namespace, "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+            "ports": [{"name": "h", "port": 8080}],
+            "endpoints": [{"addresses": [address]}, {"addresses": ["10.9.9.9"], "conditions": {"ready": false}}],
+        })
+    }
+
+    fn claim(namespace: &str, name: &str) -> Claim {
+        Claim { uid: format!("{namespace}-{name}"), namespace: namespace.into(), name: name.into() }
+    }
+
+    fn text(plan: &Plan) -> String {
+        let directory = PathBuf::from("/d");
+        let setting = Setting {
+            owner: "HAProxyBalancer x",
+            directory: &directory,
+            address: "127.1.2.3".parse().expect("an address"),
+            rules: RULES,
+            connections: 100,
+            account: None,
+        };
+        render(plan, &setting).files[0].1.clone()
+    }
+
+    #[test]
+    fn claims_that_share_a_balancer_keep_their_hosts() {
+        let ingresses = [
+            ingress("a", "one", "front", "www.example", "/"),
+            ingress("b", "two", "front", "www.example", "/"),
+            ingress("b", "three", "front", "other.example", "/api"),
+            // of another claim, and of nobody's
+            ingress("a", "four", "other", "x.example", "/"),
+        ];
+        let services = [service("a"), service("b")];
+        let slices = [slice("a", "10.0.0.1"), slice("b", "10.0.0.2")];
+        let network = Network { ingresses: &ingresses, services: &services, slices: &slices, secrets: &[] };
+        let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
+        let config = text(&made);
+        assert!(config.contains("{ var(txn.host) -m str 'www.example' } { path -m beg '/' }"), "{config}");
+        assert!(config.contains("server 10.0.0.1:8080 10.0.0.1:8080 check"), "{config}");
+        assert!(config.contains("{ var(txn.host) -m str 'other.example' } { path -m beg '/api/' }"), "{config}");
+        assert!(!config.contains("10.9.9.9") && !config.contains("x.example"), "{config}");
+        let of = |name: &str| made.verdicts.iter().find(|v| v.name == name).expect("has a verdict");
+        assert!(of("one").refusals.is_empty() && of("one").ports == [80]);
+        assert_eq!(of("two").ports, [0u16; 0]);
+        let why = &of("two").refusals[0];
+        assert!(
+            why.contains("www.example") && why.contains("another namespace") && !why.contains("claim front"),
+            "{why}"
+        );
+        // the first in the balancer's order has it, whoever that is
+        let turned = plan(&[claim("b", "front"), claim("a", "front")], &network, &RULES);
+        assert!(turned.verdicts.iter().any(|v| v.name == "one" && !v.refusals.is_empty()));
+    }
+
+    #[test]
+    fn wildcards_cover_what_comes_later_and_leave_what_was_there() {
+        let check = |first: &str, second: &str, refused: bool| {
+            let ingresses = [ingress("a", "one", "front", first, "/"), ingress("b", "two", "front", second, "/")];
+            let services = [service("a"), service("b")];
+            let network = Network { ingresses: &ingresses, services: &services, ..Network::default() };
+            let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
+            assert_eq!(!made.verdicts[1].refusals.is_empty(), refused, "{first}, {second}: {:?}", made.verdicts);
+        };
+        check("*.example", "www.example", true);
+        check("www.example", "*.example", false);
+        check("*.example", "a.b.example", false);
+        check("", "www.example", false);
+        check("", "", true);
+    }
+
+    #[test]
+    fn services_get_their_ports_and_http_keeps_its_own() {
+        let with_port = |namespace: &str, name: &str, port: u16| {
+            json!({"metadata": {"namespace": namespace, "name": name, "annotations": {CLAIM: "front"}},
+                "spec": {"ports": [{"port": port}, {"port": 53, "protocol": "UDP"}]}})
+        };
+        let check = |ingresses: &[Value], services: &[Value], expected: &[(u16, &str)], refusals: usize| {
+            let network = Network { ingresses, services, ..Network::default() };
+            let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
+            let seen: Vec<(u16, &str)> = made.listeners.iter().map(|(p, b)| (*p, b.as_str())).collect();
+            assert_eq!(seen, expected);
+            assert_eq!(made.verdicts.iter().map(|v| v.refusals.len()).sum::<usize>(), refusals, "{:?}", made.verdicts);
+            made
+        };
+        let made = check(&[], &[with_port("a", "db", 5432)], &[(5432, "a_db_5432")], 1);
+        assert!(text(&made).contains("frontend tcp_5432\n    mode tcp\n    bind 127.1.2.3:5432"));
+        check(&[], &[with_port("a", "db", 5432), with_port("b", "db", 5432)], &[(5432, "a_db_5432")], 3);
+        // whoever came first has port 80
+        let web = [ingress("a", "one", "front", "x.example", "/")];
+        let made = check(&web, &[service("a"), with_port("b", "db", 80)], &[], 2);
+        assert!(made.serves_http);
+        let web = [ingress("b", "one", "front", "x.example", "/")];
+        let made = check(&web, &[service("b"), with_port("a", "db", 80)], &[(80, "a_db_80")], 2);
+        assert!(!made.serves_http && !text(&made).contains("frontend http\n"));
+    }
+
+    #[test]
+    fn certificates_are_for_hosts_of_their_claim_only() {
+        use base64::Engine;
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let secret = |namespace: &str| {
+            json!({"metadata": {"namespace": namespace, "name": "tls"}, "data": {
+            "tls.crt": encode("-----BEGIN CERTIFICATE-----"), "tls.key": encode("-----BEGIN PRIVATE KEY-----")}})
+        };
+        let tls = |mut ingress: Value, hosts: &[&str]| {
+            ingress["spec"]["tls"] = json!([{"hosts": hosts, "secretName": "tls"}]);
+            ingress
+        };
+        let ingresses = [
+            tls(ingress("a", "one", "front", "www.example", "/"), &["www.example"]),
+            tls(ingress("b", "two", "front", "b.example", "/"), &["b.example", "www.example"]),
+        ];
+        let (services, secrets) = ([service("a"), service("b")], [secret("a"), secret("b")]);
+        let network = Network { ingresses: &ingresses, services: &services, slices: &[], secrets: &secrets };
+        let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
+        let hosts: Vec<_> = made.certificates.iter().map(|c| (c.name.as_str(), c.hosts.join(","))).collect();
+        assert_eq!(hosts, [("a_tls", "www.example".to_owned()), ("b_tls", "b.example".to_owned())]);
+        assert_eq!(made.verdicts[1].refusals.len(), 1);
+        assert!(text(&made).contains("strict-sni"));
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_said() {
+        let external = json!({"metadata": {"namespace": "a", "name": "web"},
+            "spec": {"type": "ExternalName", "externalName": "localhost"}});
+        let check = |services: &[Value], path: &str, rules: Rules, word: Option<&str>| {
+            let ingresses = [ingress("a", "one", "front", "x.example", path)];
+            let network = Network { ingresses: &ingresses, services, ..Network::default() };
+            let made = plan(&[claim("a", "front")], &network, &rules);
+            let said = made.verdicts[0].refusals.join("; ");
+            assert_eq!(said.is_empty(), word.is_none(), "{said}");
+            assert!(word.is_none_or(|word| said.contains(word)), "{said}");
+        };
+        check(&[], "/", RULES, Some("no Service web"));
+        check(&[service("a")], "/", RULES, None);
+        check(&[service("a")], "/a b", RULES, Some("characters"));
+        check(std::slice::from_ref(&external), "/", RULES, Some("ExternalName"));
+        check(&[external], "/", Rules { external_names: true, ..RULES }, None);
+    }
+
+    proptest! {
+        // whatever users write into Ingresses, a line of the configuration is one that we meant
+        #[test]
+        fn nobody_writes_lines_of_their_own(host in "\\PC{0,20}", path in "/?\\PC{0,20}[\\n' }]?\\PC{0,9}") {
+            let ingresses = [ingress("a", "one", "front", &host, &path)];
+            let services = [service("a")];
+            let network = Network { ingresses: &ingresses, services: &services, ..Network::default() };
+            let made = plan(&[claim("a", "front")], &network, &RULES);
+            let empty = plan(&[], &Network::default(), &RULES);
+            let (config, base) = (text(&made), text(&empty));
+            let known: Vec<&str> = base.lines().collect();
+            for line in config.lines().filter(|l| !known.contains(l)) {
+                let fine = line.starts_with("    use_backend http_a_web_80 if { ") || line.is_empty()
+                    || line == "backend http_a_web_80" || line.starts_with("    description ");
+                prop_assert!(fine, "{line}");
+                prop_assert!(line.matches('\'').count() % 2 == 0, "{line}");
+            }
+        }
+    }
+}

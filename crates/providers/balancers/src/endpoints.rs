@@ -1,0 +1,144 @@
+//! What is behind a Service: the servers of a backend. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// An address, or a host name where that is allowed.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// As a program is told it.
+    pub fn authority(&self) -> String {
+        match self.host.parse::<IpAddr>() {
+            Ok(IpAddr::V6(v6)) => format!("[{v6}]:{}", self.port),
+            _ => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Servers that all do the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backend {
+    /// Where they are.
+    pub endpoints: Vec<Endpoint>,
+    /// The path that says whether one is well; empty: a connection is enough.
+    pub health: String,
+}
+
+/// By name.
+pub type Backends = BTreeMap<String, Backend>;
+
+/// The objects there are, of all namespaces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Network<'n> {
+    /// Ingresses.
+    pub ingresses: &'n [Value],
+    /// Services.
+    pub services: &'n [Value],
+    /// EndpointSlices.
+    pub slices: &'n [Value],
+    /// Secrets of type `kubernetes.io/tls`.
+    pub secrets: &'n [Value],
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn find<'n>(objects: &'n [Value], namespace: &str, name: &str) -> Option<&'n Value> {
+    objects.iter().find(|o| text(&o["metadata"]["namespace"]) == namespace && text(&o["metadata"]["name"]) == name)
+}
+
+impl Network<'_> {
+    /// The backend that is a Service's port (`number` or `name`), under a name of its own.
+    pub fn backend(
+        &self,
+        namespace: &str,
+        service: &str,
+        port: &Value,
+        health: &str,
+        external_names: bool,
+    ) -> Result<(String, Backend), String> {
+        let Some(object) = find(self.services, namespace, service) else {
+            return Err(format!("there is no Service {service}"));
+        };
+        let ports = object["spec"]["ports"].as_array().map_or(&[][..], Vec::as_slice);
+        let wanted = ports.iter().find(|p| match port["number"].as_u64() {
+            Some(number) => p["port"].as_u64() == Some(number),
+            None => text(&p["name"]) == text(&port["name"]),
+        });
+        let external = text(&object["spec"]["type"]) == "ExternalName";
+        let shown = port["number"].as_u64().map_or_else(|| text(&port["name"]).to_owned(), |n| n.to_string());
+        let number = wanted.and_then(|p| p["port"].as_u64()).or(port["number"].as_u64().filter(|_| external));
+        let Some(number) = number.and_then(|n| u16::try_from(n).ok()) else {
+            return Err(format!("Service {service} has no port {shown}"));
+        };
+        let name = format!("{namespace}_{service}_{number}");
+        let mut endpoints = Vec::new();
+        if external {
+            let host = text(&object["spec"]["externalName"]).trim_end_matches('.');
+            if !external_names {
+                return Err(format!("Service {service} is an ExternalName, which this balancer does not allow"));
+            }
+            if host.is_empty() || !host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c)) {
+                return Err(format!("Service {service} names {host:?}, which is no host"));
+            }
+            endpoints.push(Endpoint { host: host.to_owned(), port: number });
+        } else {
+            let called = wanted.map_or("", |p| text(&p["name"]));
+            self.endpoints(namespace, service, called, &mut endpoints);
+        }
+        endpoints.sort();
+        endpoints.dedup();
+        Ok((name, Backend { endpoints, health: health.to_owned() }))
+    }
+
+    /// Endpoints that are ready, under the port's name.
+    fn endpoints(&self, namespace: &str, service: &str, port: &str, all: &mut Vec<Endpoint>) {
+        let of_service = |slice: &&Value| {
+            let meta = &slice["metadata"];
+            text(&meta["namespace"]) == namespace && text(&meta["labels"]["kubernetes.io/service-name"]) == service
+        };
+        for slice in self.slices.iter().filter(of_service) {
+            let ports = slice["ports"].as_array().into_iter().flatten();
+            let number = ports.into_iter().find(|p| text(&p["name"]) == port).and_then(|p| p["port"].as_u64());
+            let Some(number) = number.and_then(|n| u16::try_from(n).ok()) else { continue };
+            for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+                if endpoint["conditions"]["ready"].as_bool() == Some(false) {
+                    continue;
+                }
+                // all addresses of one endpoint are the same server
+                let address =
+                    endpoint["addresses"].as_array().into_iter().flatten().map(text).next().unwrap_or_default();
+                if let Ok(address) = address.parse::<IpAddr>() {
+                    all.push(Endpoint { host: address.to_string(), port: number });
+                }
+            }
+        }
+    }
+
+    /// Certificate and key of a Secret, as one text.
+    pub fn certificate(&self, namespace: &str, secret: &str) -> Result<String, String> {
+        let Some(object) = find(self.secrets, namespace, secret) else {
+            return Err(format!("there is no Secret {secret} of type kubernetes.io/tls"));
+        };
+        let part = |key: &str| {
+            let bytes = STANDARD.decode(text(&object["data"][key])).ok()?;
+            String::from_utf8(bytes).ok().filter(|pem| pem.contains("-----BEGIN "))
+        };
+        match part("tls.crt").zip(part("tls.key")) {
+            Some((certificate, key)) => Ok(format!("{}\n{}\n", certificate.trim(), key.trim())),
+            None => Err(format!("Secret {secret} has no certificate and key in PEM under tls.crt and tls.key")),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! HAProxy processes: started, reloaded without a lost connection, asked how they are.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use conductor_local::home::write_whole;
+use conductor_local::lack::program;
+use conductor_local::{Account, Lack, Program, State, Stop, Supervisor, Trouble, account, logs};
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::config::{CONFIG, Files};
+
+/// The socket through which a process is asked and told, in its directory.
+const SOCKET: &str = "admin.sock";
+/// What servers were like before a reload.
+const SERVERS: &str = "servers";
+/// The longest path of a socket, and what HAProxy adds to it while it binds.
+const SOCKET_PATH: usize = 107 - 14;
+/// How long a start or reload may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// All HAProxy processes below one directory.
+pub struct HAProxies {
+    supervisor: Supervisor,
+    /// Certificates that HAProxy was found to take, by name and content.
+    sound: Mutex<HashSet<(String, String)>>,
+}
+
+/// What came of applying a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The master process.
+    pub pid: i32,
+    /// How often it was started after it had ended by itself.
+    pub restarts: u32,
+    /// Files that someone else had changed.
+    pub corrected: Vec<String>,
+    /// Whether it had to be reloaded.
+    pub reloaded: bool,
+}
+
+/// The program, or what is missing.
+pub fn haproxy() -> Result<PathBuf, Lack> {
+    program("haproxy", "haproxy", &[])
+}
+
+/// The account that workers run as, if we may choose.
+pub fn worker_account() -> Option<Account> {
+    account::is_root().then(|| Account::find("haproxy")).flatten()
+}
+
+/// The most connections that a process may have here: each takes two files, and some are its own.
+pub fn most_connections(wanted: u32) -> u32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let files = limit.maximum.or(limit.current).unwrap_or(u64::from(u32::MAX));
+    wanted.min(u32::try_from(files.saturating_sub(200) / 2).unwrap_or(u32::MAX)).max(10)
+}
+
+impl HAProxies {
+    /// Below a directory; `ended` is told the name of a process that has ended by itself.
+    pub fn new(directory: &Path, ended: impl Fn(&str) + Send + Sync + 'static) -> HAProxies {
+        HAProxies { supervisor: Supervisor::new(directory, ended), sound: Mutex::default() }
+    }
+
+    /// The directory of a process.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.supervisor.dir(name)
+    }
+
+    /// Every living process: name and pid.
+    pub fn alive(&self) -> Vec<(String, i32)> {
+        self.supervisor.alive()
+    }
+
+    /// Sees to it that a process runs with exactly these files.
+    pub async fn apply(&self, name: &str, wanted: &Files) -> Result<Applied, Trouble> {
+        let directory = self.directory(name);
+        let too_long = directory.join(SOCKET).as_os_str().len() > SOCKET_PATH;
+        if too_long {
+            let message = format!("{} is too long for a socket: use a shorter --data-dir", directory.display());
+            return Err(Trouble::new("PathTooLong", message));
+        }
+        let changed = self.write(&directory, wanted)?;
+        let binary = haproxy()?;
+        let command = [
+            binary.display().to_string(),
+            "-W".into(),
+            "-S".into(),
+            format!("{},mode,600", directory.join("master.sock").display()),
+            "-f".into(),
+            directory.join(CONFIG).display().to_string(),
+        ];
+        let command = Program {
+            command: command.to_vec(),
+            environment: Vec::new(),
+            account: None,
+            working_directory: directory.clone(),
+        };
+        let state = self.supervisor.ensure(name, &command).await.map_err(Trouble::io("start haproxy"))?;
+        let running = match state {
+            State::Running(running) => running,
+            State::Waiting { pause, .. } => {
+                let message =
+                    format!("haproxy ended and is started again in {} s: {}", pause.as_secs() + 1, self.words(name));
+                return Err(Trouble::new("Crashed", message));
+            }
+        };
+        let mut applied =
+            Applied { pid: running.pid, restarts: running.restarts, corrected: Vec::new(), reloaded: false };
+        if running.fresh {
+            self.until_marked(name, &wanted.mark).await?;
+            return Ok(applied);
+        }
+        let mark = match self.mark(name).await {
+            Some(mark) => Some(mark),
+            // it may be starting
+            None => self.until_marked(name, &wanted.mark).await.ok().map(|()| wanted.mark.clone()),
+        };
+        if mark.as_deref() == Some(&wanted.mark) {
+            applied.corrected = changed;
+            return Ok(applied);
+        }
+        self.reload(name, &wanted.mark).await?;
+        applied.reloaded = true;
+        Ok(applied)
+    }
+
+    /// Brings the files of a directory in step; the names of those that differed.
+    fn write(&self, directory: &Path, wanted: &Files) -> Result<Vec<String>, Trouble> {
+        let certificates = directory.join("certificates");
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder
+            .create(directory)
+            .and_then(|()| builder.create(&certificates))
+            .map_err(Trouble::io("make its directory"))?;
+        let servers = directory.join(SERVERS);
+        if !servers.exists() {
+            write_whole(&servers, b"1\n", 0o600).map_err(Trouble::io("write its configuration"))?;
+        }
+        let mut changed = Vec::new();
+        for (name, content) in &wanted.files {
+            let path = directory.join(name);
+            if fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+                continue;
+            }
+            write_whole(&path, content.as_bytes(), 0o600).map_err(Trouble::io("write its configuration"))?;
+            changed.push(name.clone());
+        }
+        for entry in fs::read_dir(&certificates).into_iter().flatten().flatten() {
+            let name = format!("certificates/{}", entry.file_name().to_string_lossy());
+            if !wanted.files.iter().any(|(wanted, _)| *wanted == name) {
+                let _ = fs::remove_file(entry.path());
+                changed.push(name);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Hands over to a new worker: listening sockets are passed on, and what is known of the servers with them.
+    async fn reload(&self, name: &str, mark: &str) -> Result<(), Trouble> {
+        if let Ok(servers) = self.ask(name, "show servers state").await {
+            write_whole(&self.directory(name).join(SERVERS), servers.as_bytes(), 0o600)
+                .map_err(Trouble::io("write what is known of the servers"))?;
+        }
+        if !self.supervisor.signal(name, Signal::USR2) {
+            return Err(Trouble::new("Crashed", "haproxy ended while it was to be reloaded"));
+        }
+        self.until_marked(name, mark).await
+    }
+
+    async fn until_marked(&self, name: &str, mark: &str) -> Result<(), Trouble> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if self.mark(name).await.as_deref() == Some(mark) {
+                return Ok(());
+            }
+            if self.supervisor.find(name).is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        let message = format!("haproxy does not take its configuration: {}", self.words(name));
+        Err(Trouble::new("ConfigurationRefused", message))
+    }
+
+    /// Which configuration is in effect.
+    async fn mark(&self, name: &str) -> Option<String> {
+        let info = self.ask(name, "show info").await.ok()?;
+        info.lines()
+            .find_map(|line| line.strip_prefix("description: ").or(line.strip_prefix("Description: ")))
+            .map(str::to_owned)
+    }
+
+    /// The last it said.
+    fn words(&self, name: &str) -> String {
+        let tail = logs::tail(&self.directory(name), 3).unwrap_or_default();
+        tail.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Asks the worker that serves.
+    pub async fn ask(&self, name: &str, command: &str) -> io::Result<String> {
+        let asking = async {
+            let mut socket = UnixStream::connect(self.directory(name).join(SOCKET)).await?;
+            socket.write_all(format!("{command}\n").as_bytes()).await?;
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).await?;
+            Ok(answer)
+        };
+        tokio::time::timeout(Duration::from_secs(5), asking)
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Ends a process and removes its directory.
+    pub async fn remove(&self, name: &str) -> Result<(), Trouble> {
+        let how = Stop { signal: Signal::TERM, patience: Duration::from_secs(5) };
+        self.supervisor.stop(name, how).await.map_err(Trouble::io("stop haproxy"))?;
+        match fs::remove_dir_all(self.directory(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Trouble::io("remove its directory")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether HAProxy takes a certificate; one that it does not take would keep it from starting.
+    pub async fn check_certificate(&self, name: &str, certificate: &str, pem: &str) -> Result<(), String> {
+        let key = (certificate.to_owned(), pem.to_owned());
+        if self.sound.lock().contains(&key) {
+            return Ok(());
+        }
+        let directory = self.directory(name);
+        let trying = || -> io::Result<PathBuf> {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+            let file = directory.join("try.pem");
+            write_whole(&file, pem.as_bytes(), 0o600)?;
+            let config = format!(
+                "defaults\n    mode http\n    timeout connect 1s\n    timeout client 1s\n    timeout server 1s\nfrontend f\n    \
+                 bind 127.0.0.1:1 ssl crt '{}'\n",
+                file.display()
+            );
+            let path = directory.join("try.cfg");
+            write_whole(&path, config.as_bytes(), 0o600)?;
+            Ok(path)
+        };
+        let path = trying().map_err(|e| e.to_string())?;
+        let binary = haproxy().map_err(|lack| lack.to_string())?;
+        let mut command = tokio::process::Command::new(binary);
+        command
+            .args(["-c".as_ref(), "-f".as_ref(), path.as_os_str()])
+            .kill_on_drop(true)
+            .stdin(std::process::Stdio::null());
+        let output = command.output().await.map_err(|e| e.to_string())?;
+        let _ = fs::remove_file(directory.join("try.pem"));
+        let _ = fs::remove_file(&path);
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let reason = said.lines().find(|line| line.contains("try.pem")).unwrap_or("it is refused");
+            let reason = reason.rsplit(": ").next().unwrap_or(reason).replace("try.pem", "it");
+            return Err(reason.trim().to_owned());
+        }
+        let mut sound = self.sound.lock();
+        if sound.len() > 10_000 {
+            sound.clear();
+        }
+        sound.insert(key);
+        Ok(())
+    }
+
+    /// Every backend with its servers and how they are, and the totals.
+    pub async fn statistics(&self, name: &str) -> Option<(Value, Value)> {
+        Some(statistics(&self.ask(name, "show stat").await.ok()?))
+    }
+}
+
+/// Reads `show stat`.
+fn statistics(csv: &str) -> (Value, Value) {
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().unwrap_or_default().trim_start_matches("# ").split(',').collect();
+    let column = |name: &str| header.iter().position(|h| *h == name);
+    let (proxy, server, status) = (column("pxname"), column("svname"), column("status"));
+    let mut backends: Vec<(String, Vec<Value>)> = Vec::new();
+    let (mut requests, mut sessions, mut failures) = (0u64, 0u64, 0u64);
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        let field = |at: Option<usize>| at.and_then(|at| fields.get(at)).copied().unwrap_or_default();
+        let count = |name: &str| field(column(name)).parse::<u64>().unwrap_or(0);
+        match field(server) {
+            "" => {}
+            "FRONTEND" => {
+                sessions += count("stot");
+                requests += count("req_tot");
+                failures += count("hrsp_5xx");
+            }
+            "BACKEND" => {}
+            server => {
+                let entry = json!({"server": server, "state": field(status)});
+                match backends.iter_mut().find(|(name, _)| name == field(proxy)) {
+                    Some((_, servers)) => servers.push(entry),
+                    None => backends.push((field(proxy).to_owned(), vec![entry])),
+                }
+            }
+        }
+    }
+    let backends: Vec<Value> =
+        backends.into_iter().map(|(name, servers)| json!({"name": name, "servers": servers})).collect();
+    (Value::Array(backends), json!({"sessions": sessions, "requests": requests, "serverErrors": failures}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_read() {
+        let csv = "# pxname,svname,stot,hrsp_5xx,status,req_tot,\n\
+            http,FRONTEND,7,1,OPEN,9,\nb,s1,3,0,UP,,\nb,s2,4,0,DOWN,,\nb,BACKEND,7,0,UP,,\n\n";
+        let (backends, totals) = statistics(csv);
+        assert_eq!(
+            backends,
+            json!([{"name": "b", "servers": [
+            {"server": "s1", "state": "UP"}, {"server": "s2", "state": "DOWN"}]}])
+        );
+        assert_eq!(totals, json!({"sessions": 7, "requests": 9, "serverErrors": 1}));
+        assert_eq!(statistics("").0, json!([]));
+    }
+}

@@ -1,0 +1,86 @@
+//! Load balancers on this machine, group `network.local.conductor.io`.
+//!
+//! An `HAProxyBalancer` is an HAProxy of its own on an address of its own: HTTP by host and path, TLS, health checks, and TCP by port. A
+//! `PortForward` is one port, forwarded by this process. Addresses and ports come from an `AddressPool`. Both are implementations of a
+//! LoadBalancer, which IngressClaims claim and Ingresses and Services use.
+
+mod addresses;
+pub mod config;
+mod consumers;
+pub mod endpoints;
+pub mod forward;
+pub mod haproxy;
+mod haproxy_balancer;
+pub mod pool;
+mod port_forward;
+pub mod routes;
+mod world;
+
+use std::sync::Arc;
+
+use conductor_local::{Kind, Object, Provider, install};
+use serde_json::{Value, json};
+
+pub use haproxy_balancer::HAProxyBalancers;
+pub use port_forward::PortForwards;
+
+/// The group and version of the kinds here.
+pub const API_VERSION: &str = "network.local.conductor.io/v1alpha1";
+
+/// The provider of both kinds.
+pub fn provider() -> Result<Provider, String> {
+    Ok(Provider {
+        name: "balancers",
+        definitions: install::parse(include_str!("../kinds/definitions.yaml"))?,
+        rules: rules(),
+        examples: install::parse(include_str!("../kinds/examples.yaml"))?,
+        kinds: Box::new(|scene| {
+            let world = world::World::start(scene);
+            let addresses = Arc::new(addresses::Addresses::new(scene.client.clone(), scene.wake.clone()));
+            let consumers = Arc::new(consumers::Consumers::new(scene.client.clone(), world.clone()));
+            let all: Vec<Arc<dyn Kind>> = vec![
+                Arc::new(HAProxyBalancers::new(scene, world.clone(), addresses.clone(), consumers.clone())),
+                Arc::new(PortForwards::new(scene, world, addresses, consumers)),
+            ];
+            all
+        }),
+    })
+}
+
+/// What it needs beyond its own kinds: to see who uses a balancer, and to tell them.
+fn rules() -> Vec<Value> {
+    let look = ["get", "list", "watch"];
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    vec![
+        rule("networking.k8s.io", &["ingresses"], &look),
+        rule("networking.k8s.io", &["ingresses/status"], &["patch"]),
+        rule("", &["services", "secrets"], &look),
+        rule("", &["services/status"], &["patch"]),
+        rule("", &["events"], &["create"]),
+        rule("discovery.k8s.io", &["endpointslices"], &look),
+        rule("network.conductor.io", &["loadbalancers"], &look),
+        rule("network.conductor.io", &["ingressclaims"], &["get"]),
+        rule("network.conductor.io", &["ingressclaims/status"], &["patch"]),
+    ]
+}
+
+pub(crate) fn is_ready(object: &Object) -> bool {
+    let conditions = object.status("conditions").as_array();
+    conditions.into_iter().flatten().any(|c: &Value| c["type"] == "Ready" && c["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_can_be_read() {
+        let provider = provider().expect("is read");
+        assert_eq!(provider.definitions.len(), 3);
+        for example in provider.examples.iter().filter(|e| e["kind"] == "AddressPool") {
+            pool::Pool::read(example).expect("is a pool");
+        }
+        let classes = provider.examples.iter().filter(|e| e["kind"] == "LoadBalancerClass");
+        assert_eq!(classes.count(), 2);
+    }
+}

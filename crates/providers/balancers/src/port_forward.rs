@@ -1,0 +1,201 @@
+//! PortForward: a port of this machine that leads to a Service. It lives in this process: it is closed while Conductor does not run.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_local::{BoxFuture, Finding, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+use crate::addresses::Addresses;
+use crate::consumers::Consumers;
+use crate::endpoints::Endpoint;
+use crate::forward::Forward;
+use crate::haproxy_balancer::specific;
+use crate::pool::{Asked, Place};
+use crate::routes::{Plan, Rules, plan};
+use crate::world::World;
+use crate::{API_VERSION, is_ready};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    pool: String,
+    address: String,
+    port: u16,
+    connections: u32,
+    external_names: String,
+    scrub: i64,
+}
+
+impl Default for Spec {
+    fn default() -> Spec {
+        Spec {
+            pool: "ports".into(),
+            address: String::new(),
+            port: 0,
+            connections: 1000,
+            external_names: "Refuse".into(),
+            scrub: 0,
+        }
+    }
+}
+
+/// The kind. See the module.
+pub struct PortForwards {
+    world: Arc<World>,
+    addresses: Arc<Addresses>,
+    consumers: Arc<Consumers>,
+    open: Mutex<HashMap<String, Arc<Forward>>>,
+}
+
+/// Of what a plan would carry, the one port a forward has: the first Service's first. The rest is refused.
+fn only_one(plan: &mut Plan, port: u16) -> Vec<Endpoint> {
+    let mut endpoints: Option<Vec<Endpoint>> = None;
+    for verdict in &mut plan.verdicts {
+        let wanted = std::mem::take(&mut verdict.ports);
+        if verdict.kind == "Ingress" {
+            verdict.refusals =
+                vec!["a forwarded port carries TCP only: name the claim on a Service, or use a class with HTTP".into()];
+            continue;
+        }
+        for number in wanted {
+            match (&endpoints, plan.listeners.get(&number).and_then(|name| plan.backends.get(name))) {
+                (None, Some(backend)) => {
+                    endpoints = Some(backend.endpoints.clone());
+                    verdict.ports.push(port);
+                }
+                _ => verdict.refusals.push(format!("port {number} is not carried: there is one port, and it is taken")),
+            }
+        }
+    }
+    endpoints.unwrap_or_default()
+}
+
+impl PortForwards {
+    /// With what it shares.
+    pub fn new(_: &Scene, world: Arc<World>, addresses: Arc<Addresses>, consumers: Arc<Consumers>) -> PortForwards {
+        PortForwards { world, addresses, consumers, open: Mutex::default() }
+    }
+
+    async fn look(&self, object: &Object) -> Result<Report, Trouble> {
+        let spec: Spec = object.spec()?;
+        let asked = Asked { address: specific(&spec.address)?, port: Some(spec.port).filter(|port| *port > 0) };
+        let place = self.addresses.give(object, &spec.pool, &asked, &[]).await?;
+        let Some(port) = place.port else {
+            let message = format!("AddressPool {} gives no ports: name one with spec.ports", spec.pool);
+            return Err(Trouble::new("PoolInvalid", message));
+        };
+        let address = SocketAddr::new(place.address, port);
+        let around = self.world.around(object).await?;
+        let rules = Rules { http: 0, https: 0, external_names: spec.external_names == "Allow" };
+        let mut plan = plan(&around.claims, &around.network(), &rules);
+        let endpoints = only_one(&mut plan, port);
+        let there = self.open.lock().get(object.uid()).filter(|f| f.address() == address).cloned();
+        let forward = match there {
+            Some(forward) => forward,
+            None => {
+                self.open.lock().remove(object.uid());
+                let most = spec.connections.clamp(1, 100_000) as usize;
+                let made = Forward::open(address, most)
+                    .await
+                    .map_err(|error| Trouble::new("AddressOccupied", format!("cannot listen on {address}: {error}")))?;
+                let made = Arc::new(made);
+                self.open.lock().insert(object.uid().to_owned(), made.clone());
+                made
+            }
+        };
+        let count = endpoints.len();
+        forward.lead_to(endpoints);
+        self.consumers.tell(object, place, &around.claims, &plan).await?;
+        Ok(Report {
+            message: format!("listens on {address}, which leads to {count} endpoints"),
+            attributes: Map::from_iter([
+                ("address".to_owned(), json!(place.address.to_string())),
+                ("availability".to_owned(), json!("SingleNode")),
+                ("protocols".to_owned(), json!(["TCP"])),
+            ]),
+            capacity: Map::from_iter([("connections".to_owned(), json!(spec.connections.to_string()))]),
+            connection: Some(
+                [("host", place.address.to_string()), ("port", port.to_string()), ("uri", format!("tcp://{address}"))]
+                    .into_iter()
+                    .map(|(k, v)| (k.to_owned(), v))
+                    .collect(),
+            ),
+            scrubbed: (spec.scrub > 0).then(|| Scrubbed {
+                number: spec.scrub,
+                outcome: Ok("it leads nowhere until a claim has it".to_owned()),
+            }),
+            status: Map::from_iter([
+                ("address".to_owned(), json!(place.address.to_string())),
+                ("port".to_owned(), json!(port)),
+            ]),
+            again: Some(Duration::from_secs(15)),
+            ..Report::default()
+        })
+    }
+}
+
+impl Kind for PortForwards {
+    fn api_version(&self) -> &'static str {
+        API_VERSION
+    }
+
+    fn kind(&self) -> &'static str {
+        "PortForward"
+    }
+
+    fn plural(&self) -> &'static str {
+        "portforwards"
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {
+        Box::pin(self.look(object))
+    }
+
+    fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move {
+            self.open.lock().remove(object.uid());
+            self.world.forget(object.uid());
+            let port = object.status("port").as_u64().and_then(|port| u16::try_from(port).ok());
+            if let Some(address) = specific(object.status("address").as_str().unwrap_or_default())? {
+                self.consumers.withdraw(Place { address, port }).await?;
+            }
+            self.addresses.take_back(object).await
+        })
+    }
+
+    fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {
+        Box::pin(async move {
+            let mut findings = self.addresses.audit("PortForward", objects).await?;
+            let open: Vec<(String, SocketAddr)> =
+                self.open.lock().iter().map(|(uid, forward)| (uid.clone(), forward.address())).collect();
+            for (uid, address) in &open {
+                if !objects.iter().any(|object| object.uid() == uid) {
+                    findings.push(Finding {
+                        object: address.to_string(),
+                        invariant: "port-has-forward".into(),
+                        message: "no PortForward has this port, which is open".into(),
+                    });
+                }
+            }
+            for object in objects.iter().filter(|object| is_ready(object)) {
+                if !open.iter().any(|(uid, _)| uid == object.uid()) {
+                    findings.push(Finding {
+                        object: format!("PortForward {}", object.name()),
+                        invariant: "forward-is-open".into(),
+                        message: "it says Ready and its port is not open".into(),
+                    });
+                }
+            }
+            Ok(findings)
+        })
+    }
+}

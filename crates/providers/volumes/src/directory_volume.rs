@@ -1,0 +1,189 @@
+//! DirectoryVolume: a directory of this machine. One that an administrator declares is never made nor removed; without a path, one of
+//! our own is. Nothing limits its size; what it holds is measured.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use conductor_claims::lifecycle::Condition;
+use conductor_local::home::size_of;
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
+use serde_json::{Map, json};
+
+use crate::image_volume::is_ready;
+use crate::spec::{DirectorySpec, amount};
+use crate::{API_VERSION, file_name, node, scrub, shown};
+
+/// The kind. See the module.
+pub struct DirectoryVolumes {
+    client: kube::Client,
+    provider: Home,
+    home: PathBuf,
+    busy: crate::busy::Busy,
+}
+
+impl DirectoryVolumes {
+    /// Below a provider's home.
+    pub fn new(scene: &Scene) -> DirectoryVolumes {
+        let home = scene.home.path().join("directories");
+        DirectoryVolumes { client: scene.client.clone(), provider: scene.home.clone(), home, busy: Default::default() }
+    }
+}
+
+/// Sees to it that the directory is there; makes only one of our own, and that only once.
+fn ensure(path: &Path, declared: bool, was_ready: bool) -> Result<(), Trouble> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(Trouble::new("NotADirectory", format!("{} is no directory: correct spec.path", path.display()))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Trouble::io("look at the directory")(error)),
+        Err(_) if was_ready => Err(Trouble::new(
+            "Lost",
+            format!("the directory {} is gone, and with it the data: restore it, or delete the claim", path.display()),
+        )),
+        Err(_) if declared => Err(Trouble::new(
+            "Missing",
+            format!("there is no directory {}: make it, or correct spec.path", path.display()),
+        )),
+        Err(_) => {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(Trouble::io("make the directory"))
+        }
+    }
+}
+
+impl DirectoryVolumes {
+    async fn look(&self, object: &Object) -> Result<Report, Trouble> {
+        let spec: DirectorySpec = object.spec()?;
+        let size = spec.size()?;
+        let declared = spec.path()?;
+        let path = declared.clone().unwrap_or_else(|| self.home.join(file_name(object)));
+        let (owner, mode) = spec.shown.permissions()?;
+        let method = spec.method()?;
+        let wanted = object.scrub_wanted().or_else(|| {
+            let conditions = object.status("conditions").as_array().into_iter().flatten();
+            let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
+            (failed && spec.scrub > 0).then_some(spec.scrub)
+        });
+        if declared.is_none() {
+            self.provider.make("directories", None).map_err(Trouble::io("make a directory"))?;
+        }
+        let (was_ready, is_declared) = (object.was_ready(), declared.is_some());
+        let (alone, at) = (self.busy.alone(object.uid()).await, path.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let _alone = alone;
+            ensure(&at, is_declared, was_ready)?;
+            let scrubbed = wanted.map(|number| {
+                let outcome = scrub::directory(&at, method).map_err(|e| e.to_string());
+                Scrubbed { number, outcome: outcome.map(|()| format!("{}: read back as empty", method.name())) }
+            });
+            if !is_declared {
+                crate::permissions(&at, owner, mode).map_err(Trouble::io("set the owner of the volume"))?;
+            }
+            // a declared directory can be a whole disk: whoever declares it looks after its size
+            let used = (!is_declared).then(|| size_of(&at));
+            Ok::<_, Trouble>((scrubbed, used))
+        });
+        let (scrubbed, used) = done.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
+        let mut report = Report { scrubbed: scrubbed.clone(), ..Report::default() };
+        if let Some(Scrubbed { outcome: Err(why), .. }) = scrubbed {
+            report.not_ready = Some(Trouble::new("ScrubFailed", why));
+            report.again = Some(Duration::from_secs(10));
+            return Ok(report);
+        }
+        let capacity = amount(size);
+        let source = shown::source(&path.display().to_string(), &node::name());
+        report.message = format!("the directory {}; nothing enforces its size", path.display());
+        report.capacity = Map::from_iter([("storage".to_owned(), json!(capacity))]);
+        report.status = Map::from_iter([("volume".to_owned(), source.clone())]);
+        if let Some(used) = used {
+            // coarse, or the status would change with every file
+            let percent = (u128::from(used) * 100 / u128::from(size.max(1))).min(10_000) as u64 / 5 * 5;
+            report.status.insert("usedPercent".to_owned(), json!(percent));
+            if used > size {
+                let message =
+                    format!("holds more than the {capacity} it was made for: remove something, or claim more");
+                report.conditions.push(Condition::new("WithinCapacity", false, "TooFull", message));
+            } else {
+                report.conditions.push(Condition::new("WithinCapacity", true, "Measured", "holds no more than it may"));
+            }
+        }
+        shown::show(&self.client, object, &spec.shown, &source, &capacity).await?;
+        Ok(report)
+    }
+}
+
+impl Kind for DirectoryVolumes {
+    fn api_version(&self) -> &'static str {
+        API_VERSION
+    }
+
+    fn kind(&self) -> &'static str {
+        "DirectoryVolume"
+    }
+
+    fn plural(&self) -> &'static str {
+        "directoryvolumes"
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
+        Box::pin(async {
+            if let Err(trouble) = node::register(&self.client, &crate::now()).await {
+                tracing::debug!(%trouble, "this machine is not registered as a Node");
+            }
+            Ok(())
+        })
+    }
+
+    fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {
+        Box::pin(self.look(object))
+    }
+
+    fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move {
+            shown::ensure_unused(&self.client, object).await?;
+            let spec: DirectorySpec = object.spec()?;
+            if spec.path()?.is_none() {
+                let (alone, path) = (self.busy.alone(object.uid()).await, self.home.join(file_name(object)));
+                let removed = tokio::task::spawn_blocking(move || {
+                    let _alone = alone;
+                    match fs::remove_dir_all(&path) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                        _ => Ok(()),
+                    }
+                });
+                let removed = removed.await.map_err(|e| Trouble::new("Internal", e.to_string()))?;
+                removed.map_err(Trouble::io("remove the directory"))?;
+            }
+            self.busy.forget(object.uid());
+            shown::hide(&self.client, object).await
+        })
+    }
+
+    fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {
+        Box::pin(async move {
+            let mut findings = Vec::new();
+            for entry in fs::read_dir(&self.home).into_iter().flatten().flatten() {
+                let known = objects.iter().any(|object| entry.file_name().to_string_lossy() == file_name(object));
+                if !known {
+                    findings.push(Finding {
+                        object: entry.path().display().to_string(),
+                        invariant: "directory-has-volume".into(),
+                        message: "no DirectoryVolume has this directory: remove it when its data is not needed".into(),
+                    });
+                }
+            }
+            for object in objects.iter().filter(|object| is_ready(object)) {
+                let path = object.status("volume")["local"]["path"].as_str().unwrap_or_default();
+                if !Path::new(path).is_dir() {
+                    findings.push(Finding {
+                        object: format!("DirectoryVolume {}", object.name()),
+                        invariant: "volume-has-directory".into(),
+                        message: format!("its directory {path} is gone: restore it"),
+                    });
+                }
+            }
+            Ok(findings)
+        })
+    }
+}

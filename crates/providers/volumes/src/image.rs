@@ -1,0 +1,279 @@
+//! Images: files with a file system in them.
+//!
+//! *Invariant:* an image under its name is complete (it is made under another name and renamed), its file system bears the uid of its
+//! ImageVolume, and nothing here ever replaces a file that exists. A file with another uid is someone else's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FallocateFlags, RenameFlags};
+
+use crate::host::{self, HostError};
+use crate::mounts;
+
+/// A file system that an image can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystem {
+    /// Any size; grows while mounted only where the process may use reserved blocks.
+    Ext4,
+    /// At least 300 MiB; grows while mounted.
+    Xfs,
+}
+
+impl FileSystem {
+    /// As written in a spec.
+    pub fn parse(text: &str) -> Option<FileSystem> {
+        match text {
+            "ext4" => Some(FileSystem::Ext4),
+            "xfs" => Some(FileSystem::Xfs),
+            _ => None,
+        }
+    }
+
+    /// As the kernel and `mkfs` call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Xfs => "xfs",
+        }
+    }
+
+    /// The program that makes it.
+    pub fn maker(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "mkfs.ext4",
+            FileSystem::Xfs => "mkfs.xfs",
+        }
+    }
+
+    /// No image is smaller.
+    pub fn smallest(self) -> u64 {
+        match self {
+            FileSystem::Ext4 => 2 << 20,
+            FileSystem::Xfs => 300 << 20,
+        }
+    }
+
+    /// The size an image gets for an amount asked: enough, and in whole blocks.
+    pub fn size_for(self, asked: u64) -> u64 {
+        asked.max(self.smallest()).div_ceil(4096).saturating_mul(4096)
+    }
+}
+
+/// Why an image is not as wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Reading or writing failed.
+    #[error("{0}: {1}")]
+    Io(PathBuf, io::Error),
+    /// A program refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// There is no room for it.
+    #[error("{0} has no room for {1} bytes: free some, or use a class that does not preallocate")]
+    NoRoom(PathBuf, u64),
+    /// It is in use, and cannot be changed so.
+    #[error(transparent)]
+    InUse(#[from] mounts::UnmountError),
+    /// It could not be mounted again.
+    #[error(transparent)]
+    Mount(#[from] mounts::MountError),
+}
+
+/// The file system in a file and the uid it bears; `None`: neither ext4 nor xfs.
+pub fn identity(path: &Path) -> io::Result<Option<(FileSystem, String)>> {
+    let mut file = File::open(path)?;
+    let mut start = [0u8; 2048];
+    let mut filled = 0;
+    while filled < start.len() {
+        match file.read(&mut start[filled..])? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    if start.starts_with(b"XFSB") {
+        return Ok(Some((FileSystem::Xfs, dashed(&start[32..48]))));
+    }
+    if start[1024 + 0x38..1024 + 0x3a] == [0x53, 0xef] {
+        return Ok(Some((FileSystem::Ext4, dashed(&start[1024 + 0x68..1024 + 0x78]))));
+    }
+    Ok(None)
+}
+
+/// Sixteen bytes as a UUID is written.
+fn dashed(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (i, byte) in bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// What an image is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'w> {
+    /// Where.
+    pub path: &'w Path,
+    /// How large, in bytes: see [`FileSystem::size_for`].
+    pub size: u64,
+    /// With what in it.
+    pub file_system: FileSystem,
+    /// The uid its file system bears.
+    pub uid: &'w str,
+    /// Whether all its blocks are taken from the disk at once, so that none can be missing later.
+    pub preallocate: bool,
+}
+
+impl Wanted<'_> {
+    fn error(&self, error: io::Error) -> ImageError {
+        if error.kind() == io::ErrorKind::StorageFull {
+            return ImageError::NoRoom(self.path.parent().unwrap_or(self.path).to_owned(), self.size);
+        }
+        ImageError::Io(self.path.to_owned(), error)
+    }
+
+    /// Where it is while it is being made.
+    pub fn unfinished(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(format!(".{name}.new"))
+    }
+
+    /// Makes the image. Fails if there is a file of that name.
+    pub fn make(&self) -> Result<(), ImageError> {
+        let unfinished = self.unfinished();
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.error(error)),
+            _ => {}
+        }
+        let made = self.make_as(&unfinished);
+        if made.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        made
+    }
+
+    fn make_as(&self, unfinished: &Path) -> Result<(), ImageError> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished);
+        let file = file.map_err(|e| self.error(e))?;
+        self.allocate(&file)?;
+        self.format(unfinished)?;
+        file.sync_all().map_err(|e| self.error(e))?;
+        rustix::fs::renameat_with(CWD, unfinished, CWD, self.path, RenameFlags::NOREPLACE)
+            .map_err(|e| self.error(e.into()))?;
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        File::open(directory).and_then(|d| d.sync_all()).map_err(|e| self.error(e))
+    }
+
+    fn allocate(&self, file: &File) -> Result<(), ImageError> {
+        file.set_len(self.size).map_err(|e| self.error(e))?;
+        if self.preallocate {
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, self.size).map_err(|e| self.error(e.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a new, empty file system into a file, over whatever is in it.
+    pub fn format(&self, path: &Path) -> Result<(), ImageError> {
+        let uuid = format!("uuid={}", self.uid);
+        let file = path.as_os_str();
+        match self.file_system {
+            FileSystem::Ext4 => {
+                // nothing reserved for root: the limit is the claim's; what takes long is left for later
+                let how = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
+                let arguments =
+                    ["-q", "-F", "-m", "0", "-U", self.uid, "-E", how].map(AsRef::<std::ffi::OsStr>::as_ref);
+                host::run("mkfs.ext4", &[&arguments[..], &[file]].concat())?;
+            }
+            FileSystem::Xfs => {
+                let arguments = ["-q", "-f", "-K", "-m", &uuid].map(AsRef::<std::ffi::OsStr>::as_ref);
+                host::run("mkfs.xfs", &[&arguments[..], &[file]].concat())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Grows the image to the size wanted, and its file system with it. `point` is where it is mounted; it is there again afterwards.
+    pub fn grow(&self, point: &Path, options: &[String]) -> Result<(), ImageError> {
+        let mut file = OpenOptions::new().write(true).open(self.path).map_err(|e| self.error(e))?;
+        if file.seek(SeekFrom::End(0)).map_err(|e| self.error(e))? < self.size || self.preallocate {
+            self.allocate(&file)?;
+            file.sync_all().map_err(|e| self.error(e))?;
+        }
+        let mounted = mounts::at(point).map_err(|e| self.error(e))?;
+        match (self.file_system, mounted) {
+            (FileSystem::Xfs, Some(mount)) => {
+                host::run("losetup", &["-c".as_ref(), host::text(&mount.device)])?;
+                host::run("xfs_growfs", &[host::text(point)])?;
+            }
+            (FileSystem::Xfs, None) => {
+                mounts::mount_image(self.path, point, "xfs", options)?;
+                host::run("xfs_growfs", &[host::text(point)])?;
+            }
+            (FileSystem::Ext4, Some(mount)) if crate::lacks::may_grow_mounted_ext4() => {
+                host::run("losetup", &["-c".as_ref(), host::text(&mount.device)])?;
+                host::run("resize2fs", &[host::text(&mount.device)])?;
+            }
+            (FileSystem::Ext4, mounted) => {
+                if mounted.is_some() {
+                    mounts::unmount(point)?;
+                }
+                // 1: errors corrected, which is fine
+                let checked =
+                    host::run_until("e2fsck", &["-f".as_ref(), "-p".as_ref(), host::text(self.path)], |c| c <= 1);
+                let grown = checked.and_then(|_| host::run("resize2fs", &[host::text(self.path)]));
+                // whatever came of it, what was usable before is usable again
+                mounts::mount_image(self.path, point, "ext4", options)?;
+                grown?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "0b7c51f4-5a39-4bb1-9e53-2c8a4ac1a9d1";
+
+    #[test]
+    fn sizes_fit_the_file_system() {
+        let check =
+            |fs: FileSystem, asked: u64, expected: u64| assert_eq!(fs.size_for(asked), expected, "{fs:?} {asked}");
+        check(FileSystem::Ext4, 0, 2 << 20);
+        check(FileSystem::Ext4, (10 << 20) + 1, (10 << 20) + 4096);
+        check(FileSystem::Xfs, 1, 300 << 20);
+        check(FileSystem::Xfs, 1 << 30, 1 << 30);
+        for fs in [FileSystem::Ext4, FileSystem::Xfs] {
+            assert_eq!(FileSystem::parse(fs.name()), Some(fs));
+        }
+        assert_eq!(FileSystem::parse("btrfs"), None);
+    }
+
+    #[test]
+    fn an_image_bears_its_uid_and_replaces_nothing() {
+        let directory = tempfile::tempdir().expect("is made");
+        for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
+            if host::find(file_system.maker()).is_none() {
+                println!("skipped: {} is not installed", file_system.maker());
+                continue;
+            }
+            let path = directory.path().join(file_system.name());
+            let size = file_system.size_for(1);
+            let wanted = Wanted { path: &path, size, file_system, uid: UID, preallocate: false };
+            wanted.make().expect("is made");
+            assert_eq!(identity(&path).expect("is read"), Some((file_system, UID.to_owned())));
+            assert_eq!(fs::metadata(&path).expect("is there").len(), size);
+            fs::write(&path, "someone's data").expect("is written");
+            wanted.make().expect_err("there is a file");
+            assert_eq!(fs::read(&path).expect("is there"), b"someone's data");
+            assert_eq!(identity(&path).expect("is read"), None);
+            assert!(!wanted.unfinished().exists());
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! ImageVolume: a file with a file system in it, mounted; its size is a hard limit.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_claims::lifecycle::Condition;
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
+use conductor_machinery::quantity::Quantity;
+use serde_json::{Map, Value, json};
+
+use crate::image::{self, FileSystem, ImageError, Wanted};
+use crate::mounts::{self, MountError, UnmountError};
+use crate::spec::{ImageSpec, amount};
+use crate::{API_VERSION, file_name, lacks, node, scrub, shown};
+
+/// How long until something that was in the way is tried again.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The kind. See the module.
+pub struct ImageVolumes {
+    client: kube::Client,
+    places: Arc<Places>,
+    busy: crate::busy::Busy,
+}
+
+/// Where images and mount points are.
+struct Places {
+    home: Home,
+    images: PathBuf,
+    mounts: PathBuf,
+}
+
+impl Places {
+    fn image(&self, object: &Object, spec: &ImageSpec) -> Result<PathBuf, Trouble> {
+        let directory = spec.directory()?.unwrap_or_else(|| self.images.clone());
+        Ok(directory.join(format!("{}.img", file_name(object))))
+    }
+
+    fn point(&self, object: &Object) -> PathBuf {
+        self.mounts.join(file_name(object))
+    }
+}
+
+impl ImageVolumes {
+    /// Below a provider's home.
+    pub fn new(scene: &Scene) -> ImageVolumes {
+        let at = |name: &str| scene.home.path().join(name);
+        let places = Places { home: scene.home.clone(), images: at("images"), mounts: at("mounts") };
+        ImageVolumes { client: scene.client.clone(), places: Arc::new(places), busy: Default::default() }
+    }
+}
+
+/// One look at an object: all that the blocking part needs.
+struct Job {
+    places: Arc<Places>,
+    object: Object,
+    spec: ImageSpec,
+}
+
+/// What the blocking part found and did.
+struct Done {
+    size: u64,
+    device: PathBuf,
+    point: PathBuf,
+    used: u64,
+    image: PathBuf,
+    /// Why it could not be grown.
+    resize: Option<String>,
+    scrubbed: Option<Scrubbed>,
+}
+
+fn trouble(reason: &'static str) -> impl Fn(ImageError) -> Trouble {
+    move |error| match error {
+        ImageError::Host(crate::host::HostError::Missing { .. }) => Trouble::new("Unavailable", error.to_string()),
+        ImageError::NoRoom(..) => Trouble::new("NoRoom", error.to_string()),
+        other => Trouble::new(reason, other.to_string()),
+    }
+}
+
+fn lost(message: String) -> Trouble {
+    Trouble::new("Lost", message)
+}
+
+/// Whether a text is a UUID, which a file system can bear.
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|g| g.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)))
+}
+
+impl Job {
+    fn wanted<'w>(&'w self, path: &'w Path, size: u64) -> Result<Wanted<'w>, Trouble> {
+        Ok(Wanted {
+            path,
+            size,
+            file_system: self.spec.file_system()?,
+            uid: self.object.uid(),
+            preallocate: self.spec.preallocate,
+        })
+    }
+
+    /// The scrub that is asked for and was not done, or not successfully.
+    fn scrub_wanted(&self) -> Option<i64> {
+        let number = self.spec.scrub;
+        let done = self.object.status("scrubbed").as_i64().unwrap_or(0);
+        let conditions = self.object.status("conditions").as_array().into_iter().flatten();
+        let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
+        (number > 0 && (number != done || failed)).then_some(number)
+    }
+
+    fn run(self) -> Result<Done, Trouble> {
+        if !is_uuid(self.object.uid()) {
+            return Err(Trouble::new("Invalid", "metadata.uid is no UUID, which the file system is to bear"));
+        }
+        let file_system = self.spec.file_system()?;
+        let options = self.spec.mount_options()?;
+        let size = self.spec.size()?;
+        let path = self.places.image(&self.object, &self.spec)?;
+        let point = self.places.point(&self.object);
+        for name in ["images", "mounts"] {
+            self.places.home.make(name, None).map_err(Trouble::io("make a directory"))?;
+        }
+        self.is_there(&path, &point, size)?;
+        let scrubbed = match self.scrub_wanted() {
+            Some(number) => Some(Scrubbed { number, outcome: self.scrub(&path, &point) }),
+            None => None,
+        };
+        if let Some(Scrubbed { outcome: Err(why), .. }) = &scrubbed {
+            // not to be used, nor to be shown as usable: someone else's data may be in it
+            let length = fs::metadata(&path).map(|meta| meta.len()).unwrap_or(0);
+            return Ok(Done {
+                size: length,
+                device: PathBuf::new(),
+                point,
+                used: 0,
+                image: path,
+                resize: Some(why.clone()),
+                scrubbed,
+            });
+        }
+        let found = image::identity(&path).map_err(Trouble::io("read the image"))?;
+        match &found {
+            Some((kind, uid)) if *kind == file_system && uid == self.object.uid() => {}
+            Some((kind, _)) if *kind != file_system => {
+                let message = format!("the image has {} in it: spec.fileSystem cannot change", kind.name());
+                return Err(Trouble::new("Invalid", message));
+            }
+            _ => {
+                let message = format!(
+                    "{} is not this volume's image: move it away, or restore the one that was there",
+                    path.display()
+                );
+                return Err(Trouble::new("NotOurs", message));
+            }
+        }
+        self.mount(&path, &point, file_system, options)?;
+        let resize = self.grow(&path, &point, size, options)?;
+        self.permissions(&point)?;
+        let device = mounts::at(&point).map_err(Trouble::io("read the mounts"))?.map(|m| m.device).unwrap_or_default();
+        let length = fs::metadata(&path).map_err(Trouble::io("look at the image"))?;
+        let size = if resize.is_some() { self.capacity().unwrap_or(length.len()) } else { length.len() };
+        Ok(Done { size, device, point, used: length.blocks() * 512, image: path, resize, scrubbed })
+    }
+
+    /// Sees to it that there is an image: makes one, unless there was one.
+    fn is_there(&self, path: &Path, point: &Path, size: u64) -> Result<(), Trouble> {
+        let mounted = mounts::at(point).map_err(Trouble::io("read the mounts"))?;
+        let loops = mounts::loops().map_err(Trouble::io("read the loop devices"))?;
+        let shows = mounted.as_ref().and_then(|m| loops.iter().find(|l| l.device == m.device));
+        if shows.is_some_and(|l| l.deleted) {
+            return Err(lost(format!(
+                "the image {} was deleted; its data can still be read at {} until that is unmounted: copy it away, then delete \
+                 the claim or restore the image",
+                path.display(),
+                point.display()
+            )));
+        }
+        match fs::symlink_metadata(path) {
+            Ok(meta) if meta.is_file() => Ok(()),
+            Ok(_) => Err(Trouble::new("NotOurs", format!("{} is no file: move it away", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.object.was_ready() => {
+                self.wanted(path, size)?.make().map_err(trouble("MakingFailed"))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(lost(format!(
+                "the image {} is gone, and with it the data: restore it from a backup under this name, or delete the claim",
+                path.display()
+            ))),
+            Err(error) => Err(Trouble::io("look at the image")(error)),
+        }
+    }
+
+    fn mount(&self, path: &Path, point: &Path, kind: FileSystem, options: &[String]) -> Result<(), Trouble> {
+        if mounts::at(point).map_err(Trouble::io("read the mounts"))?.is_some() {
+            return Ok(());
+        }
+        mounts::mount_image(path, point, kind.name(), options).map_err(|error| match error {
+            MountError::NotEmpty(..) => Trouble::new("MountPointNotEmpty", error.to_string()),
+            other => Trouble::new("MountFailed", other.to_string()),
+        })
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        let said = &self.object.status("capacity")["storage"];
+        u64::try_from(Quantity::from_json(said).ok()?.as_i64()?).ok()
+    }
+
+    /// Grows what is too small; `Some`: why that cannot be done now. The volume is usable either way.
+    fn grow(&self, path: &Path, point: &Path, size: u64, options: &[String]) -> Result<Option<String>, Trouble> {
+        let length = fs::metadata(path).map_err(Trouble::io("look at the image"))?.len();
+        // a file that was grown may hold a file system that was not: only what was reported is known to be done
+        let known = self.capacity().map_or(length, |said| said.min(length));
+        if known > size {
+            return Ok(Some(format!(
+                "it has {} and cannot shrink to {}: ask for what it has, or claim a smaller one",
+                amount(known),
+                amount(size)
+            )));
+        }
+        if known == size {
+            return Ok(None);
+        }
+        match self.wanted(path, size)?.grow(point, options) {
+            Ok(()) => Ok(None),
+            Err(ImageError::InUse(busy @ UnmountError::Busy(_))) => Ok(Some(format!(
+                "ext4 grows only while it is not mounted here (CAP_SYS_RESOURCE is missing), and {}",
+                crate::users::said(&busy, point)
+            ))),
+            Err(error @ (ImageError::NoRoom(..) | ImageError::Host(_))) => Ok(Some(error.to_string())),
+            Err(error) => Err(trouble("GrowingFailed")(error)),
+        }
+    }
+
+    fn permissions(&self, point: &Path) -> Result<(), Trouble> {
+        let (owner, mode) = self.spec.shown.permissions()?;
+        crate::permissions(point, owner, mode).map_err(Trouble::io("set the owner of the volume"))
+    }
+
+    /// Scrubs the image and puts an empty file system into it; how that was verified, or why it was not.
+    fn scrub(&self, path: &Path, point: &Path) -> Result<String, String> {
+        let method = self.spec.method().map_err(|t| t.message)?;
+        match mounts::unmount(point) {
+            Err(busy @ UnmountError::Busy(_)) => return Err(crate::users::said(&busy, point)),
+            outcome => outcome.map_err(|e| e.to_string())?,
+        }
+        scrub::image(path, method).map_err(|e| e.to_string())?;
+        let length = fs::metadata(path).map_err(|e| e.to_string())?.len();
+        let wanted = self.wanted(path, length).map_err(|t| t.message)?;
+        wanted.format(path).map_err(|e| e.to_string())?;
+        Ok(format!("{}: {} read back as zeros, then a new file system", method.name(), amount(length)))
+    }
+
+    fn remove(self) -> Result<(), Trouble> {
+        let point = self.places.point(&self.object);
+        mounts::unmount(&point).map_err(|error| match &error {
+            UnmountError::Busy(_) => Trouble::new("InUse", crate::users::said(&error, &point)),
+            UnmountError::Other(..) => Trouble::new("UnmountFailed", error.to_string()),
+        })?;
+        let path = self.places.image(&self.object, &self.spec)?;
+        let size = self.spec.size().unwrap_or(0);
+        let unfinished = self.wanted(&path, size)?.unfinished();
+        // an image under our name that is not ours was never made by us
+        let ours = match image::identity(&path) {
+            Ok(Some((_, uid))) => uid == self.object.uid(),
+            // a scrub that was cut short leaves no file system
+            Ok(None) => self.object.was_ready(),
+            Err(_) => true,
+        };
+        for file in [Some(&path).filter(|_| ours), Some(&unfinished)].into_iter().flatten() {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Trouble::io("remove the image")(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ImageVolumes {
+    async fn look(&self, object: &Object) -> Result<Report, Trouble> {
+        let spec: ImageSpec = object.spec()?;
+        let missing = lacks::for_images(spec.file_system()?);
+        if !missing.is_empty() && !object.was_ready() {
+            return Err(Trouble::new("Unavailable", format!("this machine lacks {}", missing.join("; "))));
+        }
+        let job = Job { places: self.places.clone(), object: object.clone(), spec: spec.clone() };
+        let alone = self.busy.alone(object.uid()).await;
+        let done = tokio::task::spawn_blocking(move || {
+            let _alone = alone;
+            job.run()
+        });
+        let done = done.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
+        let mut report = Report { scrubbed: done.scrubbed.clone(), ..Report::default() };
+        if let Some(Scrubbed { outcome: Err(why), .. }) = &done.scrubbed {
+            report.not_ready = Some(Trouble::new("ScrubFailed", why.clone()));
+            report.again = Some(SOON);
+            return Ok(report);
+        }
+        let path = done.point.display().to_string();
+        let source = shown::source(&path, &node::name());
+        let capacity = amount(done.size);
+        report.message = format!("mounted at {path}");
+        report.capacity = Map::from_iter([("storage".to_owned(), json!(capacity))]);
+        report.status = Map::from_iter([
+            ("volume".to_owned(), source.clone()),
+            (
+                "image".to_owned(),
+                json!({
+                    "path": done.image.display().to_string(),
+                    "device": done.device.display().to_string(),
+                    "allocated": amount(done.used),
+                }),
+            ),
+        ]);
+        match done.resize {
+            Some(why) => {
+                report.conditions.push(Condition::new("Resized", false, "Waiting", why));
+                report.again = Some(SOON);
+            }
+            None if !object.status("capacity").is_null() => {
+                report.conditions.push(Condition::new("Resized", true, "Resized", "it has what is asked for"));
+            }
+            None => {}
+        }
+        shown::show(&self.client, object, &spec.shown, &source, &capacity).await?;
+        Ok(report)
+    }
+}
+
+impl Kind for ImageVolumes {
+    fn api_version(&self) -> &'static str {
+        API_VERSION
+    }
+
+    fn kind(&self) -> &'static str {
+        "ImageVolume"
+    }
+
+    fn plural(&self) -> &'static str {
+        "imagevolumes"
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
+        Box::pin(async {
+            // one file system is enough for the kind; what a volume asks for is looked at with it
+            let missing = [FileSystem::Ext4, FileSystem::Xfs].map(lacks::for_images);
+            match missing.iter().any(Vec::is_empty) {
+                true => Ok(()),
+                false => Err(Lack::new("what images need", missing[0].join("; "))),
+            }
+        })
+    }
+
+    fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {
+        Box::pin(self.look(object))
+    }
+
+    fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move {
+            shown::ensure_unused(&self.client, object).await?;
+            let job = Job { places: self.places.clone(), object: object.clone(), spec: object.spec()? };
+            let alone = self.busy.alone(object.uid()).await;
+            let removed = tokio::task::spawn_blocking(move || {
+                let _alone = alone;
+                job.remove()
+            });
+            removed.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
+            self.busy.forget(object.uid());
+            shown::hide(&self.client, object).await
+        })
+    }
+
+    fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {
+        Box::pin(async move { audit(&self.places, objects).map_err(Trouble::io("look at the images")) })
+    }
+}
+
+/// Every image, mount and loop device below our directories has its ImageVolume, and the other way round.
+fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut find = |object: String, invariant: &str, message: String| {
+        findings.push(Finding { object, invariant: invariant.to_owned(), message });
+    };
+    let mut images = Vec::new();
+    for object in objects {
+        if let Ok(spec) = object.spec::<ImageSpec>()
+            && let Ok(path) = places.image(object, &spec)
+        {
+            images.push((object, path));
+        }
+    }
+    let known = |path: &Path| {
+        images.iter().any(|(object, image)| {
+            image == path
+                || path.file_name().is_some_and(|name| {
+                    path.parent() == image.parent()
+                        && name.to_string_lossy() == format!(".{}.img.new", file_name(object))
+                })
+        })
+    };
+    for entry in fs::read_dir(&places.images).into_iter().flatten() {
+        let path = entry?.path();
+        if !known(&path) {
+            let message = "no ImageVolume has this image: remove it when its data is not needed".to_owned();
+            find(path.display().to_string(), "image-has-volume", message);
+        }
+    }
+    for mount in mounts::all()?.into_iter().filter(|m| m.point.starts_with(&places.mounts)) {
+        if !objects.iter().any(|object| places.point(object) == mount.point) {
+            let message = format!("no ImageVolume is mounted there: umount {}", mount.point.display());
+            find(mount.point.display().to_string(), "mount-has-volume", message);
+        }
+    }
+    let mounted = mounts::all()?;
+    for device in mounts::loops()?.into_iter().filter(|l| l.file.starts_with(&places.images) || known(&l.file)) {
+        let uses = mounted.iter().filter(|m| m.device == device.device).count();
+        if uses == 0 {
+            let message = format!("it shows {} and is not mounted: losetup -d it", device.file.display());
+            find(device.device.display().to_string(), "loop-device-is-mounted", message);
+        }
+    }
+    for (object, path) in images.iter().filter(|(object, _)| is_ready(object)) {
+        let name = format!("ImageVolume {}", object.name());
+        if !path.exists() {
+            find(name, "volume-has-image", format!("its image {} is gone: restore it", path.display()));
+        } else if mounts::at(&places.point(object))?.is_none() {
+            find(name, "volume-is-mounted", "it says Ready and is not mounted".to_owned());
+        }
+    }
+    Ok(findings)
+}
+
+pub(crate) fn is_ready(object: &Object) -> bool {
+    let conditions = object.status("conditions").as_array();
+    conditions.into_iter().flatten().any(|c: &Value| c["type"] == "Ready" && c["status"] == "True")
+}
