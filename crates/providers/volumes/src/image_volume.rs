@@ -125,10 +125,7 @@ impl Job {
             self.places.home.make(name, None).map_err(Trouble::io("make a directory"))?;
         }
         self.is_there(&path, &point, size)?;
-        let scrubbed = match self.scrub_wanted() {
-            Some(number) => Some(Scrubbed { number, outcome: self.scrub(&path, &point) }),
-            None => None,
-        };
+        let scrubbed = self.scrub_wanted().map(|number| Scrubbed { number, outcome: self.scrub(&path, &point) });
         if let Some(Scrubbed { outcome: Err(why), .. }) = &scrubbed {
             // not to be used, nor to be shown as usable: someone else's data may be in it
             let length = fs::metadata(&path).map(|meta| meta.len()).unwrap_or(0);
