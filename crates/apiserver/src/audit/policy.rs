@@ -112,7 +112,7 @@ impl Policy {
     /// Reads a policy.
     pub fn read(policy: &Value) -> Result<Policy, PolicyError> {
         let wrong = |why: String| Err(PolicyError::Wrong(why));
-        if policy["kind"] != "Policy" || !policy["apiVersion"].as_str().is_some_and(|own| own == "audit.k8s.io/v1") {
+        if policy["kind"] != "Policy" || policy["apiVersion"] != "audit.k8s.io/v1" {
             return wrong("it must be a Policy of audit.k8s.io/v1".into());
         }
         let omit_managed = policy["omitManagedFields"].as_bool();
