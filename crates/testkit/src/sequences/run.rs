@@ -87,7 +87,7 @@ pub async fn run(real: &Cluster, ours: &Cluster, plan: &Plan) -> Summary {
     let mut seeds = Random::new(plan.seed);
     let mut sequences: Vec<Sequence<'_>> = (0..plan.sequences)
         .map(|index| {
-            let seed = seeds.next();
+            let seed = seeds.number();
             let subject = &subjects[index % subjects.len()];
             let target = Target { subject, namespace: run.clone(), name: format!("{run}-{index}") };
             let random = Random::new(seed);
@@ -133,7 +133,7 @@ pub async fn run(real: &Cluster, ours: &Cluster, plan: &Plan) -> Summary {
 
 impl Sequence<'_> {
     async fn step(&mut self, clusters: [&Cluster; 2], rounds: &[u64]) {
-        let seed = self.random.next();
+        let seed = self.random.number();
         let operations = [0, 1].map(|at: usize| self.target.next(seed, self.last[at].as_ref()));
         let [mut real, mut ours] = send(clusters, [&operations[0].request, &operations[1].request]).await;
         self.history.push(operations[0].request.clone());
