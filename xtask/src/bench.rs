@@ -10,6 +10,8 @@ mod compare;
 #[cfg(feature = "bench")]
 mod databases;
 #[cfg(feature = "bench")]
+mod flood;
+#[cfg(feature = "bench")]
 mod load;
 #[cfg(feature = "bench")]
 mod machine;

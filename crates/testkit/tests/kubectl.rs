@@ -334,3 +334,49 @@ async fn it_describes_scales_and_makes_tokens() {
     has(&kubectl.ok(&["events", "--for", "pod/web"]).await, &["Tested"]);
     has(&kubectl.ok(&["get", "events"]).await, &["REASON", "Tested"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_do_what_and_how_much() {
+    let Some((kubectl, _cluster)) = Kubectl::new("who_may_do_what_and_how_much").await else { return };
+    let jane = |arguments: &[&'static str]| [&["--as=jane"], arguments].concat();
+    let can = async |verb: &'static str, what: &'static str| {
+        let (code, said, _) = kubectl.run(&jane(&["auth", "can-i", verb, what]), "").await;
+        (code, said.trim().to_owned())
+    };
+
+    // roles: by hand, and reconciled from a file
+    assert_eq!(can("get", "configmaps").await, (1, "no".to_owned()));
+    kubectl.ok(&["create", "role", "reader", "--verb=get,list", "--resource=configmaps"]).await;
+    kubectl.ok(&["create", "rolebinding", "jane", "--role=reader", "--user=jane"]).await;
+    assert_eq!(can("get", "configmaps").await, (0, "yes".to_owned()));
+    assert_eq!(can("create", "configmaps").await, (1, "no".to_owned()));
+    let listed = kubectl.ok(&jane(&["auth", "can-i", "--list"])).await;
+    has(&listed, &["configmaps", "[get list]", "selfsubjectaccessreviews.authorization.k8s.io", "[/healthz]"]);
+    // It wants the namespace in the file.
+    let wider = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: reader, namespace: {}}}\n\
+         rules: [{{apiGroups: [''], resources: [configmaps], verbs: [create]}}]\n",
+        kubectl.namespace.name()
+    );
+    let said = kubectl.ok_with(&["auth", "reconcile", "-f", "-"], &wider).await;
+    has(&said, &["role.rbac.authorization.k8s.io/reader reconciled"]);
+    assert_eq!(can("create", "configmaps").await, (0, "yes".to_owned()));
+    assert_eq!(can("list", "configmaps").await, (0, "yes".to_owned()), "what was there stays");
+    let refused = kubectl.fails(&jane(&["get", "secrets"]), "").await;
+    has(&refused, &["(Forbidden)", "User \"jane\" cannot list resource \"secrets\""]);
+
+    // quotas
+    kubectl.ok(&["create", "quota", "small", "--hard=count/secrets=1,services=0"]).await;
+    kubectl.ok(&["create", "secret", "generic", "one"]).await;
+    let said = kubectl.ok(&["describe", "quota", "small"]).await;
+    has(&said, &["Name:", "small", "count/secrets", "services", "Used  Hard"]);
+    let row = said.lines().find(|line| line.starts_with("count/secrets")).expect("a row");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["count/secrets", "1", "1"]);
+    let refused = kubectl.fails(&["create", "secret", "generic", "two"], "").await;
+    has(
+        &refused,
+        &["exceeded quota: small", "requested: count/secrets=1, used: count/secrets=1, limited: count/secrets=1"],
+    );
+    kubectl.ok(&["delete", "secret", "one"]).await;
+    kubectl.ok(&["create", "secret", "generic", "two"]).await;
+}

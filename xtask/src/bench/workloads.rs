@@ -5,6 +5,7 @@ use super::wire::Endpoint;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
+use super::flood;
 use super::load::{Outcome, drive, quantile};
 use super::objects::{self, Kind, NAMESPACE};
 use super::report::{Row, Unit};
@@ -147,6 +148,7 @@ async fn lists(subject: &Subject, count: usize, rows: &mut Vec<Row>) -> anyhow::
     if let Some(memory) = subject.memory() {
         rows.push(Row::new("memory, after listing them 12 times", Unit::Mebibytes, memory));
     }
+    rows.extend(flood::run(endpoint, 300).await.context("a flood of lists")?);
     drive(endpoint, 32, count, move |index| kind.delete("listed", index)).await?;
     Ok(())
 }
