@@ -73,7 +73,8 @@ impl Types {
         }
         self.hold(object).await?;
         resource["metadata"]["annotations"][APPLIED] = json!(object["spec"].to_string());
-        for definition in [&resource, &claim, &class] {
+        // Whoever can make a claim finds the kinds that it, and the policies about it, speak of.
+        for definition in [&class, &resource, &claim] {
             match self.cx.api.apply(definition).await {
                 // the same again would be refused again: it is said, and looked at when the type changes
                 Err(failure) if failure.is_refusal() => {
