@@ -121,7 +121,7 @@ impl Attributes<'_> {
         let catalog = self.cx.server.catalog();
         let resource =
             catalog.find("", "v1", "namespaces").ok_or_else(|| Status::internal("there are no namespaces"))?;
-        let found = self.view.get(resource, name)?;
+        let found = self.view.stored(resource, name)?;
         found.map(|current| current.object).ok_or_else(|| Status::not_found("", "namespaces", name))
     }
 

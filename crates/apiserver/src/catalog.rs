@@ -98,6 +98,23 @@ impl Catalog {
         &self.order
     }
 
+    /// One resource for each table of the store, in the version that is stored if that is served: it needs no conversion.
+    pub fn by_table(&self) -> Vec<&Arc<Resource>> {
+        let mut found: HashMap<&str, usize> = HashMap::new();
+        let mut list: Vec<&Arc<Resource>> = Vec::new();
+        for resource in &self.order {
+            match found.get(&*resource.table) {
+                Some(at) if resource.is_storage() && !list[*at].is_storage() => list[*at] = resource,
+                Some(_) => {}
+                None => {
+                    found.insert(&resource.table, list.len());
+                    list.push(resource);
+                }
+            }
+        }
+        list
+    }
+
     /// Whether a group has a version.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.order.iter().any(|own| &*own.group == group && &*own.version == version)

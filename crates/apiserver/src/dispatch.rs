@@ -39,27 +39,32 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             cx.warn(warning);
         }
     }
+    if let ("create", true) = (&*info.verb, resource.is_terminating()) {
+        let mut status = Status::method_not_allowed();
+        status.message = "create not allowed while custom resource definition is terminating".into();
+        return Err(status);
+    }
     match &*info.verb {
-        "get" => finish(cx, cx.get()?),
+        "get" => finish(cx, cx.get()?).await,
         "create" if &*resource.group == crate::transactions::GROUP => crate::transactions::run(cx, &body).await,
         "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body),
         "create" => {
             if !info.name.is_empty() {
                 return Err(Status::method_not_allowed());
             }
-            finish(cx, cx.create(body).await?)
+            finish(cx, cx.create(body).await?).await
         }
         // Only objects have these methods, collections do not.
         "update" | "patch" if info.name.is_empty() => Err(Status::method_not_allowed()),
-        "update" => finish(cx, cx.update(body).await?),
-        "patch" => finish(cx, cx.patch(body).await?),
-        "delete" => finish(cx, cx.delete(body).await?),
+        "update" => finish(cx, cx.update(body).await?).await,
+        "patch" => finish(cx, cx.patch(body).await?).await,
+        "delete" => finish(cx, cx.delete(body).await?).await,
         "list" => {
-            let page = cx.page(&ListOptions::from_query(&cx.query)?)?;
+            let page = cx.page(&ListOptions::from_query(&cx.query)?).await?;
             Ok(answer(200, renderer(cx)?.list(page), content_type(cx)))
         }
         "watch" => {
-            let pieces = cx.watch(&ListOptions::from_query(&cx.query)?)?;
+            let pieces = cx.watch(&ListOptions::from_query(&cx.query)?).await?;
             Ok(answer(200, Body::stream(pieces), watch_type(cx)))
         }
         "deletecollection" => {
@@ -71,9 +76,12 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
 }
 
 /// Shows what a verb gave.
-pub fn finish(cx: &Context, done: Done) -> Result<Response<Body>, Status> {
+pub async fn finish(cx: &Context, done: Done) -> Result<Response<Body>, Status> {
     Ok(match done {
-        Done::Entry(code, entry) => answer(code, renderer(cx)?.one(&entry), content_type(cx)),
+        Done::Entry(code, entry) => {
+            let entry = cx.resource.show_one(entry).await?;
+            answer(code, renderer(cx)?.one(&entry), content_type(cx))
+        }
         Done::Object(code, object) => answer(code, renderer(cx)?.value(&object), content_type(cx)),
         Done::Status(status) => cx.server.plain_status(&status, cx.accept),
     })

@@ -1,14 +1,17 @@
 //! Who owns which field: the API server's side of managedFields and server-side apply.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use machinery::apply::{FieldSet, Filter, Match, OneVersion, Tracker};
+use machinery::apply::{ConvertError, Converter, FieldSet, Filter, Match, OneVersion, Tracker};
+use machinery::schema::Schema;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::context::{Context, WriteOptions};
+use crate::custom::Definition;
 use crate::resource::{Nature, Resource};
 
 /// What writers of a (sub)resource cannot own, made once.
@@ -47,7 +50,57 @@ fn make_filter(group: &str, kind: &str, subresource: &str) -> Filter {
     Filter::Exclude(FieldSet::of_fields(&slices))
 }
 
-fn with_tracker<R>(cx: &Context, work: impl FnOnce(Tracker<'_>) -> R) -> R {
+/// Does work that may have to convert objects to other versions. Where that takes a webhook, the work stops at the first
+/// conversion that is missing, waits for it and is done anew with its answer: it is pure, so nothing is lost.
+async fn tracked<R>(cx: &Context, work: impl Fn(Tracker<'_>) -> R) -> Result<R, String> {
+    let custom = match &cx.resource.nature {
+        Nature::BuiltIn(_) => return Ok(with_tracker(cx, &OneVersion, &work)),
+        Nature::Custom(custom) => custom,
+    };
+    let Some(webhook) = custom.webhook() else { return Ok(with_tracker(cx, custom.definition(), &work)) };
+    let mut known = Answers { definition: custom.definition(), known: Vec::new(), missing: Default::default() };
+    for _ in 0..CONVERSIONS {
+        let result = with_tracker(cx, &known, &work);
+        let Some((object, api_version)) = known.missing.take() else { return Ok(result) };
+        let converted = webhook.convert_one(object.clone(), &api_version).await;
+        known.known.push((object, api_version, converted));
+    }
+    Err(format!("more than {CONVERSIONS} conversions would be needed"))
+}
+
+/// How many conversions one write's record may take: each manager's version, to and fro.
+const CONVERSIONS: usize = 64;
+
+/// The answers of a webhook so far.
+struct Answers<'a> {
+    definition: &'a Definition,
+    known: Vec<(Value, String, Result<Value, String>)>,
+    missing: Cell<Option<(Value, String)>>,
+}
+
+impl Converter for Answers<'_> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConvertError> {
+        if object["apiVersion"] == api_version || self.definition.schema(api_version).is_none() {
+            return self.definition.convert(object, api_version);
+        }
+        let known = self.known.iter().find(|(own, version, _)| version == api_version && own == object);
+        match known {
+            Some((_, _, answer)) => answer.clone().map_err(ConvertError::Failed),
+            None => {
+                // The first one that is missing: what comes after it may depend on it.
+                let first = self.missing.take().unwrap_or_else(|| (object.clone(), api_version.to_owned()));
+                self.missing.set(Some(first));
+                Err(ConvertError::Failed("a conversion is still missing".into()))
+            }
+        }
+    }
+
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
+        Converter::schema(self.definition, api_version)
+    }
+}
+
+fn with_tracker<R>(cx: &Context, converter: &dyn Converter, work: impl FnOnce(Tracker<'_>) -> R) -> R {
     let api_version = cx.resource.api_version();
     let reset = reset(&cx.resource, &cx.info.subresource);
     let subresource = cx.info.subresource.as_str();
@@ -57,10 +110,7 @@ fn with_tracker<R>(cx: &Context, work: impl FnOnce(Tracker<'_>) -> R) -> R {
         kind: &cx.resource.kind,
         subresource,
         reset: &reset,
-        converter: match &cx.resource.nature {
-            Nature::BuiltIn(_) => &OneVersion,
-            Nature::Custom(custom) => custom.converter(),
-        },
+        converter,
         custom: cx.resource.is_custom(),
         // As in Kubernetes: what the main resource resets, it does so in the version that was asked for only.
         reset_elsewhere: if subresource == "status" { &reset } else { &Filter::Everything },
@@ -68,8 +118,25 @@ fn with_tracker<R>(cx: &Context, work: impl FnOnce(Tracker<'_>) -> R) -> R {
 }
 
 /// Records in `new` which fields `manager` has set, compared with `old`.
-pub fn update(cx: &Context, old: Option<&Value>, new: &mut Value, manager: &str, now: &str) {
-    let result = with_tracker(cx, |tracker| tracker.update(old, new, manager, now));
+pub async fn update(cx: &Context, old: Option<&Value>, new: &mut Value, manager: &str, now: &str) {
+    let result = if cx.resource.needs_webhook() {
+        let given = &*new;
+        let updated = tracked(cx, |tracker| {
+            let mut copy = given.clone();
+            let result = tracker.update(old, &mut copy, manager, now).map_err(|error| error.to_string());
+            (copy, result)
+        });
+        updated.await.and_then(|(updated, result)| {
+            *new = updated;
+            result
+        })
+    } else {
+        let converter: &dyn Converter = match &cx.resource.nature {
+            Nature::BuiltIn(_) => &OneVersion,
+            Nature::Custom(custom) => custom.definition(),
+        };
+        with_tracker(cx, converter, |tracker| tracker.update(old, new, manager, now)).map_err(|error| error.to_string())
+    };
     if let Err(error) = result {
         // As in Kubernetes, a write is not refused for the record's sake; the record stays as it was.
         tracing::debug!(%error, request = cx.info.describe(), "managedFields could not be brought up to date");
@@ -77,7 +144,7 @@ pub fn update(cx: &Context, old: Option<&Value>, new: &mut Value, manager: &str,
 }
 
 /// Server-side apply: the object that results, its record included.
-pub fn apply(
+pub async fn apply(
     cx: &Context,
     old: Option<&Value>,
     applied: &Value,
@@ -98,5 +165,6 @@ pub fn apply(
             said.0, said.1, own.0, own.1
         )));
     }
-    with_tracker(cx, |tracker| tracker.apply(old, applied, &options.manager, options.force, now)).map_err(Status::from)
+    let applied = tracked(cx, |tracker| tracker.apply(old, applied, &options.manager, options.force, now)).await;
+    applied.map_err(Status::internal)?.map_err(Status::from)
 }

@@ -40,8 +40,15 @@ impl<'a> View<'a> {
         View { store, pending: HashMap::new() }
     }
 
-    /// The object under a key.
-    pub fn get(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
+    /// The object under a key, as its resource shows it.
+    pub async fn get(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
+        let Some(mut current) = self.stored(resource, key)? else { return Ok(None) };
+        current.object = resource.open(current.object, current.entry.as_deref()).await?;
+        Ok(Some(current))
+    }
+
+    /// The object under a key, as it is stored.
+    pub fn stored(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
         if !self.pending.is_empty() {
             if let Some(pending) = self.pending.get(&(resource.table.clone(), key.to_owned())) {
                 let expect = pending.base.as_ref().map_or(Expect::Absent, |entry| Expect::Revision(entry.revision));
@@ -51,7 +58,7 @@ impl<'a> View<'a> {
         match self.store.get(&resource.table, key) {
             None => Ok(None),
             Some(entry) => {
-                let object = resource.read(&entry)?;
+                let object = parse_stored(&entry)?;
                 let expect = Expect::Revision(entry.revision);
                 Ok(Some(Current { object, entry: Some(entry), expect }))
             }
@@ -76,7 +83,7 @@ impl<'a> View<'a> {
                 true
             }
             Op::Put { value, expect, .. } => {
-                let object = pending_object(resource, &table, &value, base.as_deref());
+                let object = pending_object(table == resource.table, &value, base.as_deref());
                 self.pending.insert(id, Pending { object, base });
                 let earlier =
                     ops.iter_mut().rev().find(|own| key_of(own).as_ref() == Some(&(table.clone(), key.clone())));
@@ -132,9 +139,8 @@ pub fn key_of(op: &Op) -> Option<(Arc<str>, Arc<str>)> {
     }
 }
 
-/// A written value as the operations after it see it: with the version it replaces.
-fn pending_object(resource: &Resource, table: &str, value: &store::Value, base: Option<&Entry>) -> Option<Value> {
-    let main = table == &*resource.table;
+/// A written value as the operations after it find it: with the version it replaces.
+fn pending_object(main: bool, value: &store::Value, base: Option<&Entry>) -> Option<Value> {
     let mut object: Value = match serde_json::from_slice(&value.bytes) {
         Ok(object @ Value::Object(_)) => object,
         // What other tables hold need not be objects.
@@ -145,10 +151,7 @@ fn pending_object(resource: &Resource, table: &str, value: &store::Value, base: 
     // "0" is the version of what has none yet: it is never a condition.
     let version = base.map_or(0, |entry| entry.revision);
     meta.insert("resourceVersion".into(), version.to_string().into());
-    Some(match &resource.nature {
-        crate::resource::Nature::Custom(custom) if main => custom.read(object),
-        _ => object,
-    })
+    Some(object)
 }
 
 /// Reads what the server itself has stored.

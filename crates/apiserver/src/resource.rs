@@ -323,14 +323,76 @@ impl Resource {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     }
 
-    /// A stored object as this version shows it.
+    /// Entries that can be read in this version: those whose definition names a webhook are converted by it. To be called
+    /// before [`Self::read`], and not while a lock is held. `keep` is for what many watchers are shown.
+    pub async fn show(&self, entries: Vec<Arc<store::Entry>>, keep: bool) -> Result<Vec<Arc<store::Entry>>, Status> {
+        match &self.nature {
+            Nature::Custom(custom) if custom.webhook().is_some() => custom.show(entries, keep).await,
+            _ => Ok(entries),
+        }
+    }
+
+    /// Whether some entries cannot be read without a webhook.
+    pub fn needs_webhook(&self) -> bool {
+        matches!(&self.nature, Nature::Custom(custom) if custom.webhook().is_some())
+    }
+
+    /// Whether its objects are stored in this version.
+    pub fn is_storage(&self) -> bool {
+        match &self.nature {
+            Nature::Custom(custom) => custom.is_storage(),
+            Nature::BuiltIn(_) => !is_twin(self.gk()),
+        }
+    }
+
+    /// Whether it goes, with all its objects.
+    pub fn is_terminating(&self) -> bool {
+        matches!(&self.nature, Nature::Custom(custom) if custom.definition().terminating)
+    }
+
+    /// Says when what defines it has changed or gone.
+    pub fn superseded(&self) -> Option<tokio::sync::watch::Receiver<bool>> {
+        match &self.nature {
+            Nature::Custom(custom) => Some(custom.definition().superseded.subscribe()),
+            Nature::BuiltIn(_) => None,
+        }
+    }
+
+    /// One entry that can be read in this version.
+    pub async fn show_one(&self, entry: Arc<store::Entry>) -> Result<Arc<store::Entry>, Status> {
+        match &self.nature {
+            Nature::Custom(custom) if custom.webhook().is_some() => {
+                let mut shown = custom.show(vec![entry], false).await?;
+                shown.pop().ok_or_else(|| Status::internal("a conversion gave nothing"))
+            }
+            _ => Ok(entry),
+        }
+    }
+
+    /// A stored object as this version shows it; see [`Self::show`].
     pub fn read(&self, entry: &store::Entry) -> Result<Value, Status> {
         let object = crate::plan::parse_stored(entry)?;
         Ok(match &self.nature {
-            Nature::Custom(custom) if !custom.is_current(entry) => custom.read(object),
+            Nature::Custom(custom) if !custom.is_current(entry) => {
+                if custom.webhook().is_some() && object["apiVersion"] != self.api_version() {
+                    return Err(Status::internal(format!("{} is read before it is converted", entry.key)));
+                }
+                custom.read(object)
+            }
             Nature::BuiltIn(_) if is_twin(self.gk()) => crate::twin::from_core(object),
             _ => object,
         })
+    }
+
+    /// What is stored, as this version shows it. `entry` is where it is stored, if it is already.
+    pub async fn open(&self, object: Value, entry: Option<&store::Entry>) -> Result<Value, Status> {
+        match &self.nature {
+            Nature::Custom(custom) if !entry.is_some_and(|entry| custom.is_current(entry)) => {
+                custom.shown(object).await
+            }
+            Nature::BuiltIn(_) if is_twin(self.gk()) => Ok(crate::twin::from_core(object)),
+            _ => Ok(object),
+        }
     }
 
     /// Whether a stored object's bytes are what this version of the resource shows.
@@ -343,21 +405,29 @@ impl Resource {
 
     /// Whether writing an object that reads like the stored one would change nothing: what a version does not know of is
     /// lost when it is written in that version.
-    pub fn is_stored(&self, entry: &store::Entry, object: &Value) -> bool {
+    pub async fn is_stored(&self, entry: &store::Entry, object: &Value) -> Result<bool, Status> {
         match &self.nature {
             Nature::Custom(custom) if !custom.is_current(entry) => {
                 let mut stored = serde_json::from_slice::<Value>(&entry.value).unwrap_or_default();
-                let mut written = custom.store(object.clone());
+                let mut written = custom.store(object.clone()).await?;
                 for one in [&mut stored, &mut written] {
                     crate::write::meta_mut(one).remove("resourceVersion");
                 }
-                stored == written
+                Ok(stored == written)
             }
-            _ => true,
+            _ => Ok(true),
         }
     }
 
-    /// The stored form, with a hole where the revision goes.
+    /// The stored form, in the version that is stored.
+    pub async fn to_store(&self, object: &Value) -> Result<store::Value, Status> {
+        match &self.nature {
+            Nature::Custom(custom) if !custom.is_storage() => Ok(self.encode(&custom.store(object.clone()).await?)),
+            _ => Ok(self.encode(object)),
+        }
+    }
+
+    /// The stored form of an object in the version that is stored, with a hole where the revision goes.
     pub fn encode(&self, object: &Value) -> store::Value {
         let mut bytes = Vec::with_capacity(1024);
         let revision_at = match &self.nature {
@@ -366,7 +436,7 @@ impl Resource {
                 schema::encode_object(&crate::twin::to_core(object.clone()), core, &mut bytes)
             }
             Nature::BuiltIn(_) => schema::encode_object(object, Some(self.schema()), &mut bytes),
-            Nature::Custom(custom) => schema::encode_object(&custom.store(object.clone()), None, &mut bytes),
+            Nature::Custom(_) => schema::encode_object(object, None, &mut bytes),
         };
         // The version that the object had before is not the one it will have.
         if let Some(at) = revision_at {

@@ -136,7 +136,7 @@ pub struct Inner {
     pub metrics: Metrics,
     random: SystemRandom,
     /// Calls other people's webhooks.
-    pub webhooks: crate::webhook::WebhookClient,
+    pub webhooks: Arc<crate::webhook::WebhookClient>,
     /// Who writes next where many want to.
     pub turns: crate::plugins::quota::Turns,
     reads: Gate,
@@ -148,6 +148,25 @@ pub struct Inner {
     pub generation: AtomicUsize,
     /// Documents made from the catalog, kept until it changes.
     pub documents: Mutex<crate::openapi::Cache>,
+}
+
+/// A new uid.
+pub fn random_uid() -> String {
+    let mut b = [0u8; 16];
+    let _ = SystemRandom::new().fill(&mut b);
+    b[6] = (b[6] & 0x0f) | 0x40;
+    b[8] = (b[8] & 0x3f) | 0x80;
+    // Every answer has one: no formatting, one allocation.
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut out = String::with_capacity(36);
+    for (at, byte) in b.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        out.push(char::from(HEX[usize::from(byte >> 4)]));
+        out.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    out
 }
 
 /// Counts one running watch.
@@ -181,7 +200,7 @@ impl Server {
             None => rbac.clone(),
         };
         let plugins = crate::plugins::defaults(&store, &authorizer, rbac);
-        let webhooks = crate::webhook::WebhookClient::new(store.clone());
+        let webhooks = Arc::new(crate::webhook::WebhookClient::new(store.clone()));
         let inner = Arc::new(Inner {
             store,
             webhooks,
@@ -203,11 +222,11 @@ impl Server {
             documents: Mutex::default(),
         });
         let server = Server(inner);
-        crate::controllers::crds::load(&server);
+        let definitions = crate::controllers::crds::load(&server);
         crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::auth::rbac::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::kubernetes::publish(&server, None).await.map_err(StartError::Bootstrap)?;
-        crate::controllers::start(&server);
+        crate::controllers::start(&server, definitions);
         Ok(server)
     }
 
@@ -531,21 +550,7 @@ impl Inner {
 
     /// A new uid.
     pub fn new_uid(&self) -> String {
-        let mut b = [0u8; 16];
-        let _ = self.random.fill(&mut b);
-        b[6] = (b[6] & 0x0f) | 0x40;
-        b[8] = (b[8] & 0x3f) | 0x80;
-        // Every answer has one: no formatting, one allocation.
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut out = String::with_capacity(36);
-        for (at, byte) in b.iter().enumerate() {
-            if matches!(at, 4 | 6 | 8 | 10) {
-                out.push('-');
-            }
-            out.push(char::from(HEX[usize::from(byte >> 4)]));
-            out.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-        out
+        random_uid()
     }
 
     /// Counts a watch for as long as the guard lives.

@@ -238,7 +238,8 @@ fn precondition(operation: &Operation, view: &View<'_>) -> Result<Vec<Op>, Statu
         return Ok(Vec::new());
     }
     let key = cx.resource.key(&cx.info.namespace, &cx.info.name);
-    let current = view.get(&cx.resource, &key)?;
+    // Only metadata is looked at: it is the same in all versions.
+    let current = view.stored(&cx.resource, &key)?;
     if check["absent"] == true {
         if current.is_some() {
             return Err(Status::already_exists(&cx.resource.group, &cx.resource.plural, &cx.info.name));

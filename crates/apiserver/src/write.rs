@@ -119,7 +119,7 @@ impl Context {
             resource.fill(&mut object);
         } else {
             resource.default(&mut object);
-            managed::update(self, None, &mut object, &options.manager, &now);
+            managed::update(self, None, &mut object, &options.manager, &now).await;
         }
 
         let nothing = Value::Null;
@@ -157,7 +157,7 @@ impl Context {
             }
         }
         let key = resource.key(&namespace, &name);
-        if let Some(existing) = view.get(resource, &key)? {
+        if let Some(existing) = view.stored(resource, &key)? {
             let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
             if existing.object["metadata"].get("deletionTimestamp").is_some() {
                 status.message.insert_str(0, "object is being deleted: ");
@@ -169,7 +169,7 @@ impl Context {
             meta_mut(&mut object).remove("resourceVersion");
             return Ok(Plan::nothing(Answer::Object { code: 201, object }));
         }
-        let mut ops = vec![Op::put(resource.table.clone(), key, resource.encode(&object), Expect::Absent)];
+        let mut ops = vec![Op::put(resource.table.clone(), key, resource.to_store(&object).await?, Expect::Absent)];
         ops.append(&mut checks);
         self.server.side_writes(self, view, &Value::Null, &object, &mut ops)?;
         Ok(Plan { ops, main: 0, answer: Answer::Stored { code: 201 }, retry: true })
@@ -182,25 +182,27 @@ impl Context {
         options: &WriteOptions,
         change: &(dyn Fn(&Value) -> Result<Change, Status> + Send + Sync),
     ) -> Result<Plan, Status> {
-        let resource = &self.resource;
-        let key = resource.key(&self.info.namespace, &self.info.name);
-        let Some(current) = view.get(resource, &key)? else {
-            return Err(self.not_found());
-        };
-        let old = &current.object;
-        let change = change(old)?;
-        self.plan_replace(view, options, &current, key, change).await
+        let current = self.current(view).await?;
+        let change = change(&current.object)?;
+        self.plan_replace(view, options, &current, change).await
     }
 
-    async fn plan_replace(
+    /// The object in question.
+    pub async fn current(&self, view: &View<'_>) -> Result<Current, Status> {
+        let key = self.resource.key(&self.info.namespace, &self.info.name);
+        view.get(&self.resource, &key).await?.ok_or_else(|| self.not_found())
+    }
+
+    /// Plans to put a new object in the place of the one in question.
+    pub async fn plan_replace(
         &self,
         view: &View<'_>,
         options: &WriteOptions,
         current: &Current,
-        key: String,
         change: Change,
     ) -> Result<Plan, Status> {
         let resource = &self.resource;
+        let key = resource.key(&self.info.namespace, &self.info.name);
         let old = &current.object;
         let Change { object: mut new, conditional, tracked } = change;
         self.place(&mut new)?;
@@ -265,7 +267,7 @@ impl Context {
             resource.fill(&mut new);
         } else {
             resource.default(&mut new);
-            managed::update(self, Some(old), &mut new, &options.manager, &now);
+            managed::update(self, Some(old), &mut new, &options.manager, &now).await;
         }
         let mut attributes = self.attributes(view, Operation::Update, name, new, old, options.dry_run);
         // As in Kubernetes, what admission and the kind's own rules change belongs to nobody, and who tried to change what
@@ -291,15 +293,16 @@ impl Context {
         if options.dry_run {
             return Ok(Plan::nothing(Answer::Object { code: 200, object: new }));
         }
-        if unchanged && current.entry.as_ref().is_none_or(|entry| resource.is_stored(entry, &new)) {
-            return Ok(Plan::nothing(match &current.entry {
-                Some(entry) => Answer::Unchanged(entry.clone()),
-                None => Answer::Object { code: 200, object: new },
-            }));
+        match &current.entry {
+            None if unchanged => return Ok(Plan::nothing(Answer::Object { code: 200, object: new })),
+            Some(entry) if unchanged && resource.is_stored(entry, &new).await? => {
+                return Ok(Plan::nothing(Answer::Unchanged(entry.clone())));
+            }
+            _ => {}
         }
         let mut ops = Vec::with_capacity(1);
         let table = resource.table.clone();
-        let value = resource.encode(&new);
+        let value = resource.to_store(&new).await?;
         if is_finished(resource.gk(), &new) {
             ops.push(Op::Delete { table, key: key.into(), expect: current.expect, final_value: Some(value) });
             self.server.side_writes(self, view, old, &Value::Null, &mut ops)?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::{Entry, KeyRange};
 
 use crate::catalog::Catalog;
-use crate::custom::Definition;
+use crate::custom::{Definition, Webhook};
 use crate::local::Local;
 use crate::plan::parse_stored;
 use crate::server::Server;
@@ -19,18 +19,27 @@ pub const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Holds a definition until its objects are gone.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-type Known = BTreeMap<String, (u64, Arc<Definition>)>;
+/// Definitions that are served, by name.
+pub type Known = BTreeMap<String, Serving>;
+
+/// A definition that is served.
+pub struct Serving {
+    /// Of the stored definition that was looked at last.
+    revision: u64,
+    mark: Mark,
+    definition: Arc<Definition>,
+}
 
 /// Serves what is defined already. Called once, before the first request.
-pub fn load(server: &Server) {
+pub fn load(server: &Server) -> Known {
     let mut known = Known::new();
     refresh(server, &mut known);
+    known
 }
 
 /// Follows the definitions for as long as the server runs.
-pub async fn run(server: Server) {
+pub async fn run(server: Server, mut known: Known) {
     let local = Local::new(&server, "kube-apiserver");
-    let mut known = Known::new();
     loop {
         let revision = refresh(&server, &mut known);
         let done = match settle(&server, &local, &list(&server)).await {
@@ -57,37 +66,90 @@ fn list(server: &Server) -> Vec<Arc<Entry>> {
 fn refresh(server: &Server, known: &mut Known) -> u64 {
     let Ok(list) = server.store().list(TABLE, KeyRange::all(), None) else { return server.store().revision() };
     let mut changed = false;
+    let mut over: Vec<Arc<Definition>> = Vec::new();
     let mut names = BTreeSet::new();
     for entry in &list.entries {
+        let before = known.get_mut(&*entry.key);
+        if let Some(serving) = before.as_ref().filter(|own| own.revision == entry.revision) {
+            names.insert(serving.definition.name.clone());
+            continue;
+        }
         let Ok(crd) = parse_stored(entry) else { continue };
         if !condition(&crd, "NamesAccepted") {
             continue;
         }
         names.insert(entry.key.to_string());
-        let generation = crd["metadata"]["generation"].as_u64().unwrap_or(0);
-        let terminating = crd["metadata"].get("deletionTimestamp").is_some();
-        let mark = generation * 2 + u64::from(terminating);
-        let uid_changed = known.get(&*entry.key).is_none_or(|(own, _)| *own != mark);
-        if uid_changed {
-            // Writes under the old schema may still be on their way: what is stored up to now is looked at again.
-            let definition = Arc::new(Definition::read(&crd, server.store().revision()));
-            known.insert(entry.key.to_string(), (mark, definition));
+        let mark = Mark::of(&crd);
+        let mut superseded = None;
+        if let Some(before) = before {
+            before.revision = entry.revision;
+            if before.mark == mark {
+                continue;
+            }
+            if before.mark.says_the_same(&mark) {
+                superseded = Some(before.definition.superseded.clone());
+            } else {
+                over.push(before.definition.clone());
+            }
+        }
+        // Writes under the old schema may still be on their way: what is stored up to now is looked at again.
+        let definition = Definition::read(&crd, server.store().revision());
+        let mut definition = definition.converted_by(Webhook::read(&crd, &server.0.webhooks));
+        if let Some(superseded) = superseded {
+            definition.superseded = superseded;
+        }
+        let serving = Serving { revision: entry.revision, mark, definition: Arc::new(definition) };
+        known.insert(entry.key.to_string(), serving);
+        changed = true;
+    }
+    known.retain(|name, serving| {
+        let stays = names.contains(name);
+        if !stays {
+            over.push(serving.definition.clone());
             changed = true;
         }
-    }
-    let before = known.len();
-    known.retain(|name, _| names.contains(name));
-    changed |= known.len() != before;
+        stays
+    });
     if changed {
         let mut catalog = Catalog::builtin();
-        for (_, definition) in known.values() {
-            for resource in definition.clone().resources() {
+        for serving in known.values() {
+            for resource in serving.definition.clone().resources() {
                 catalog.add(resource);
             }
         }
         server.0.change_catalog(catalog);
     }
+    // Those who watch begin anew, as in Kubernetes, and find what is served now.
+    for definition in over {
+        definition.superseded.send_replace(true);
+    }
     list.revision
+}
+
+/// What makes a definition another one.
+#[derive(PartialEq, Eq)]
+struct Mark {
+    uid: String,
+    spec: u64,
+    terminating: bool,
+}
+
+impl Mark {
+    fn of(crd: &Value) -> Mark {
+        let mut hasher = std::hash::DefaultHasher::new();
+        std::hash::Hash::hash(&crd["spec"], &mut hasher);
+        let meta = &crd["metadata"];
+        Mark {
+            uid: meta["uid"].as_str().unwrap_or_default().to_owned(),
+            spec: std::hash::Hasher::finish(&hasher),
+            terminating: meta.get("deletionTimestamp").is_some(),
+        }
+    }
+
+    /// Whether the same is defined, be it about to go or not.
+    fn says_the_same(&self, other: &Mark) -> bool {
+        self.uid == other.uid && self.spec == other.spec
+    }
 }
 
 fn condition(crd: &Value, kind: &str) -> bool {
@@ -204,7 +266,10 @@ async fn remove(server: &Server, local: &Local, crd: &Value) -> Result<bool, Sta
     let name = &definition.name;
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let table = definition.table();
-    let served = definition.versions.iter().find(|version| version.served);
+    // The version that is stored needs no webhook.
+    let mut versions: Vec<_> = definition.versions.iter().filter(|version| version.served).collect();
+    versions.sort_by_key(|version| !version.storage);
+    let served = versions.first();
     if server.store().count(&table) > 0 {
         if let (Some(version), Some(plural)) = (served, crd["spec"]["names"]["plural"].as_str()) {
             let base = format!("/apis/{}/{}", definition.group, version.name);

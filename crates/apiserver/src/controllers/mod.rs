@@ -15,9 +15,9 @@ use std::time::Duration;
 use crate::server::Server;
 
 /// Starts them all.
-pub fn start(server: &Server) {
+pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, forget(server.clone()));
-    spawn(server, crds::run(server.clone()));
+    spawn(server, crds::run(server.clone(), definitions));
     spawn(server, crate::auth::rbac::aggregation::run(server.clone()));
     spawn(server, crate::plugins::quota::controller::run(server.clone()));
     spawn(server, namespaces::provision(server.clone()));

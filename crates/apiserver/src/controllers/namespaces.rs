@@ -117,9 +117,8 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
     let catalog = server.0.catalog();
     let mut remaining: BTreeMap<String, usize> = BTreeMap::new();
     let mut holders: BTreeMap<String, usize> = BTreeMap::new();
-    let mut seen = std::collections::BTreeSet::new();
-    for resource in catalog.all() {
-        if !resource.namespaced || !resource.has_verb("delete") || !seen.insert(resource.table.clone()) {
+    for resource in catalog.by_table() {
+        if !resource.namespaced || !resource.has_verb("delete") {
             continue;
         }
         let prefix = resource.prefix(name);

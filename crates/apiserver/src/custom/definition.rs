@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Custom;
 use super::charge::Charge;
 use super::columns::Column;
+use super::conversion::Webhook;
 use super::rules::Rules;
 use crate::catalog::table_name;
 use crate::resource::{Nature, Resource, Subresource};
@@ -28,6 +29,12 @@ pub struct Definition {
     pub versions: Vec<Version>,
     /// What its objects are charged by, besides their number.
     pub charge: Option<Charge>,
+    /// Who converts its objects between versions, if it is not only their apiVersion that changes.
+    pub webhook: Option<Webhook>,
+    /// Whether it is being deleted, with all its objects.
+    pub terminating: bool,
+    /// Told when another definition takes its place, or none.
+    pub superseded: Arc<tokio::sync::watch::Sender<bool>>,
     /// The resources to serve, before their natures are known.
     names: Names,
 }
@@ -142,6 +149,9 @@ impl Definition {
         Definition {
             name: text(&crd["metadata"]["name"]),
             charge: Charge::read(crd),
+            webhook: None,
+            terminating: crd["metadata"].get("deletionTimestamp").is_some(),
+            superseded: Arc::new(tokio::sync::watch::channel(false).0),
             since,
             versions: versions.collect(),
             names: Names {
@@ -155,6 +165,13 @@ impl Definition {
             group,
             kind,
         }
+    }
+
+    /// With the webhook that converts its objects, if it names one.
+    #[must_use]
+    pub fn converted_by(mut self, webhook: Option<Webhook>) -> Definition {
+        self.webhook = webhook;
+        self
     }
 
     /// `group/version` of a version, by its place.

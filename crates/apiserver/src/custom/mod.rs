@@ -3,6 +3,7 @@
 pub mod charge;
 pub mod check;
 mod columns;
+mod conversion;
 mod definition;
 mod rules;
 
@@ -13,8 +14,9 @@ use machinery::field;
 use machinery::schema::Schema;
 use machinery::status::Status;
 use serde_json::Value;
-use store::Entry;
+use store::{Entry, Memo};
 
+pub use conversion::Webhook;
 pub use definition::{Definition, Version};
 
 use crate::resource::Decoded;
@@ -175,9 +177,107 @@ impl Custom {
         self.version().selectable.iter().any(|path| path.name == field)
     }
 
+    /// Whether it is the version that is stored.
+    pub fn is_storage(&self) -> bool {
+        self.definition.storage() == self.at
+    }
+
     /// Whether an entry was written in this version and under this schema, so that its bytes can be shown as they are.
     pub fn is_current(&self, entry: &Entry) -> bool {
-        self.version().storage && entry.revision > self.definition.since
+        self.version().storage && entry.revision > self.definition.since || entry.memo.get::<Shown>().is_some()
+    }
+
+    /// Who converts between this version and others.
+    pub fn webhook(&self) -> Option<&Webhook> {
+        self.definition.webhook.as_ref()
+    }
+
+    /// Entries as this version shows them, as far as a webhook is needed for it. Not to be called while a lock is held.
+    /// `keep` is for what many watchers are shown.
+    pub async fn show(&self, mut entries: Vec<Arc<Entry>>, keep: bool) -> Result<Vec<Arc<Entry>>, Status> {
+        let Some(webhook) = self.webhook() else { return Ok(entries) };
+        let own = self.definition.api_version(self.at);
+        let (mut places, mut objects) = (Vec::new(), Vec::new());
+        for (place, entry) in entries.iter_mut().enumerate() {
+            if self.is_current(entry) {
+                continue;
+            }
+            if let Some(kept) = webhook.kept(entry, self.at).filter(|_| keep) {
+                *entry = kept;
+                continue;
+            }
+            let object = crate::plan::parse_stored(entry)?;
+            if object["apiVersion"] != own.as_str() {
+                places.push(place);
+                objects.push(self.as_stored(object)?);
+            }
+        }
+        let converted = webhook.convert(objects, &own).await.map_err(failed)?;
+        for (place, object) in places.into_iter().zip(converted) {
+            let old = &entries[place];
+            let memo = Memo::default();
+            memo.get_or_init(|| Shown);
+            let shown = Arc::new(Entry {
+                key: old.key.clone(),
+                value: serde_json::to_vec(&self.pruned(object)?).map_err(Status::internal)?.into(),
+                created: old.created,
+                revision: old.revision,
+                memo,
+            });
+            if keep {
+                webhook.keep(&shown, self.at);
+            }
+            entries[place] = shown;
+        }
+        Ok(entries)
+    }
+
+    /// A stored object as this version shows it, by webhook if need be.
+    pub async fn shown(&self, object: Value) -> Result<Value, Status> {
+        let own = self.definition.api_version(self.at);
+        match self.webhook() {
+            Some(webhook) if object["apiVersion"] != own.as_str() => {
+                let object = self.as_stored(object)?;
+                self.pruned(webhook.convert_one(object, &own).await.map_err(failed)?)
+            }
+            _ => Ok(self.read(object)),
+        }
+    }
+
+    /// An object of this version as another version has it.
+    pub async fn convert(&self, object: Value, to: &Custom) -> Result<Value, Status> {
+        let api_version = to.definition.api_version(to.at);
+        match self.webhook() {
+            Some(webhook) if object["apiVersion"] != api_version.as_str() => {
+                webhook.convert_one(object, &api_version).await.map_err(failed)
+            }
+            _ => {
+                let mut object = object;
+                object["apiVersion"] = api_version.into();
+                Ok(object)
+            }
+        }
+    }
+
+    /// An object as the version that it is stored in has it.
+    fn as_stored(&self, mut object: Value) -> Result<Value, Status> {
+        let stored = object["apiVersion"].as_str().unwrap_or_default();
+        let versions = &self.definition.versions;
+        match (0..versions.len()).find(|at| self.definition.api_version(*at) == stored) {
+            Some(at) => versions[at].structural.default(&mut object),
+            None => {
+                return Err(failed(format!("request to convert CR from an invalid group/version: {stored}")));
+            }
+        }
+        Ok(object)
+    }
+
+    /// A converted object, without what this version does not know.
+    fn pruned(&self, mut object: Value) -> Result<Value, Status> {
+        let structural = &self.version().structural;
+        structural.coerce(&mut object, crate::resource::object_meta()).map_err(|error| failed(error.to_string()))?;
+        structural.prune(&mut object);
+        Ok(object)
     }
 
     /// A stored object as this version shows it: defaults that came later filled in, fields it does not know left out.
@@ -201,20 +301,20 @@ impl Custom {
     }
 
     /// An object of this version as it is stored.
-    pub fn store(&self, mut object: Value) -> Value {
+    pub async fn store(&self, mut object: Value) -> Result<Value, Status> {
         let storage = self.definition.storage();
-        if storage != self.at {
-            object["apiVersion"] = self.definition.api_version(storage).into();
-            let structural = &self.definition.versions[storage].structural;
-            structural.prune(&mut object);
-            structural.default(&mut object);
+        if storage == self.at {
+            return Ok(object);
         }
-        object
-    }
-
-    /// To the other versions of the resource.
-    pub fn converter(&self) -> &dyn Converter {
-        &*self.definition
+        let api_version = self.definition.api_version(storage);
+        match self.webhook() {
+            Some(webhook) => object = webhook.convert_one(object, &api_version).await.map_err(failed)?,
+            None => object["apiVersion"] = api_version.into(),
+        }
+        let structural = &self.definition.versions[storage].structural;
+        structural.prune(&mut object);
+        structural.default(&mut object);
+        Ok(object)
     }
 
     /// Where replicas are wanted, replicas are counted, and the selector stands, as JSON pointers.
@@ -237,6 +337,14 @@ impl Custom {
     pub fn columns(&self) -> Value {
         columns::definitions(&self.version().columns)
     }
+}
+
+/// Marks an entry that has been converted to the version it is shown in.
+struct Shown;
+
+/// A conversion that failed, as Kubernetes answers it.
+fn failed(why: String) -> Status {
+    Status::new(500, "", why)
 }
 
 impl Converter for Definition {

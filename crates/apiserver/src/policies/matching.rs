@@ -7,7 +7,7 @@ use machinery::status::Status;
 use serde_json::{Map, Value};
 
 use crate::admission::{Attributes, Operation};
-use crate::resource::Resource;
+use crate::resource::{Nature, Resource};
 
 /// `matchConstraints`, `matchResources`, or the same fields of a webhook.
 pub struct Criteria {
@@ -167,16 +167,17 @@ impl Criteria {
 }
 
 /// An object of the request, in the version that a policy or webhook asks for.
-pub fn converted(object: &Value, from: &Resource, to: &Resource) -> Value {
+pub async fn converted(object: &Value, from: &Resource, to: &Resource) -> Result<Value, Status> {
     let mut object = object.clone();
     if object.is_object() && !std::ptr::eq(from, to) {
-        object = match (from.group.as_ref(), to.group.as_ref()) {
-            ("", "events.k8s.io") => crate::twin::from_core(object),
-            ("events.k8s.io", "") => crate::twin::to_core(object),
+        object = match (&from.nature, &to.nature) {
+            (Nature::Custom(from), Nature::Custom(to)) => from.convert(object, to).await?,
+            _ if &*to.group == "events.k8s.io" => crate::twin::from_core(object),
+            _ if &*from.group == "events.k8s.io" => crate::twin::to_core(object),
             _ => object,
         };
         object["apiVersion"] = to.api_version().into();
         object["kind"] = (*to.kind).into();
     }
-    object
+    Ok(object)
 }

@@ -43,11 +43,11 @@ impl Admission for Policies {
     }
 
     fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(std::future::ready(mutating::mutate(&self.mutating, attributes)))
+        Box::pin(mutating::mutate(&self.mutating, attributes))
     }
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(std::future::ready(validating::validate(&self.validating, attributes)))
+        Box::pin(validating::validate(&self.validating, attributes))
     }
 }
 

@@ -103,7 +103,7 @@ impl Errors {
 }
 
 /// Lets all policies change the object.
-pub fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let hooks = source.get();
     if hooks.is_empty() || matching::exempt(attributes.resource) || !attributes.object.is_object() {
         return Ok(());
@@ -139,7 +139,7 @@ pub fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) -> Res
                     continue;
                 }
             }
-            match params::collect(policy.params.as_ref(), binding.params.as_ref(), attributes) {
+            match params::collect(policy.params.as_ref(), binding.params.as_ref(), attributes).await {
                 Ok(params) => {
                     invocations.extend(params.into_iter().map(|params| (policy, &**binding, matched.clone(), params)));
                 }
@@ -153,7 +153,14 @@ pub fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) -> Res
             name => super::namespace_shown(attributes.namespace_object(name)?),
         };
         for (policy, binding, matched, params) in &invocations {
-            invoke(policy, binding, matched, params, &namespace, attributes, &mut errors);
+            let resource = attributes.resource;
+            let old = matching::converted(attributes.old, resource, matched).await?;
+            let object = matching::converted(&attributes.object, resource, matched).await?;
+            let shown = (object, old);
+            if let Some(changed) = invoke(policy, binding, matched, params, &namespace, shown, attributes, &mut errors)
+            {
+                attributes.object = matching::converted(&changed, matched, resource).await?;
+            }
         }
         attributes.reinvocation.policies.last = Some(attributes.object.clone());
     }
@@ -168,19 +175,19 @@ pub fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) -> Res
     }
 }
 
-/// One policy, bound, with one set of parameters.
+/// One policy, bound, with one set of parameters. Gives the object, in the policy's version, if it changed it.
+#[allow(clippy::too_many_arguments, reason = "each of them is another thing")]
 fn invoke(
     policy: &Mutating,
     binding: &Binding,
     matched: &Resource,
     params: &Value,
     namespace: &Value,
+    (mut object, old): (Value, Value),
     attributes: &mut Attributes<'_>,
     errors: &mut Errors,
-) {
+) -> Option<Value> {
     let request = super::expressions::request(attributes, matched);
-    let old = matching::converted(attributes.old, attributes.resource, matched);
-    let mut object = matching::converted(&attributes.object, attributes.resource, matched);
     let before = object.clone();
     let meta = &params["metadata"];
     let key = format!("{}/{}/{}/{}", policy.name, binding.name, text(&meta["namespace"]), text(&meta["name"]));
@@ -190,11 +197,14 @@ fn invoke(
     let input = Input { object: &object, old, request, namespace: &Value::Null, params, asker };
     match policy.conditions.hold(&policy.compiler.variables, &input, policy.fail) {
         Ok(true) => {}
-        Ok(false) => return,
-        Err(error) => return errors.add(policy, Some(binding), "Invalid", &error),
+        Ok(false) => return None,
+        Err(error) => {
+            errors.add(policy, Some(binding), "Invalid", &error);
+            return None;
+        }
     }
     if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {
-        return;
+        return None;
     }
     for mutation in &policy.mutations {
         let input = Input { object: &object, old, request, namespace, params, asker };
@@ -204,14 +214,15 @@ fn invoke(
             Err(error) => errors.add(policy, Some(binding), "Invalid", &error),
         }
     }
-    if object != before {
-        attributes.object = matching::converted(&object, matched, attributes.resource);
+    let changed = object != before;
+    if changed {
         attributes.reinvocation.policies.require();
         attributes.reinvocation.wanted = true;
     }
     if policy.again {
         attributes.reinvocation.policies.invoked(key);
     }
+    changed.then_some(object)
 }
 
 impl Mutation {

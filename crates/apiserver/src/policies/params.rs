@@ -44,7 +44,7 @@ impl ParamKind {
 }
 
 /// The parameters of a binding for a request. `Null` stands for a policy or binding that takes none.
-pub fn collect(
+pub async fn collect(
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,
     attributes: &Attributes<'_>,
@@ -67,17 +67,19 @@ pub fn collect(
             own => own,
         },
     };
+    let show = async |entries| resource.show(entries, false).await.map_err(|status| status.message);
     let read = |entry: &store::Entry| resource.read(entry).map_err(|status| status.message);
     let params: Vec<Value> = match (&reference.name, &reference.selector) {
         (Some(name), _) => {
             let entry = store.get(&resource.table, &resource.key(namespace, name));
-            entry.as_deref().map(read).transpose()?.into_iter().collect()
+            let entries = show(entry.into_iter().collect()).await?;
+            entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?
         }
         (None, Some(Err(error))) => return Err(error.clone()),
         (None, Some(Ok(selector))) => {
             let prefix = resource.prefix(namespace);
             let list = store.list(&resource.table, KeyRange::prefix(&prefix), None);
-            let entries = list.map(|list| list.entries).map_err(|error| error.to_string())?;
+            let entries = show(list.map_err(|error| error.to_string())?.entries).await?;
             let mut params = Vec::new();
             let nothing = serde_json::Map::new();
             for entry in &entries {

@@ -279,7 +279,7 @@ impl<'p> Verdict<'p> {
 }
 
 /// Asks all policies.
-pub fn validate(source: &Source<Validating>, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let hooks = source.get();
     if hooks.is_empty() || matching::exempt(attributes.resource) {
         return Ok(());
@@ -305,8 +305,8 @@ pub fn validate(source: &Source<Validating>, attributes: &mut Attributes<'_>) ->
         let (object, old) = if std::sync::Arc::ptr_eq(&matched, attributes.resource) {
             (&attributes.object, attributes.old)
         } else {
-            object = matching::converted(&attributes.object, attributes.resource, &matched);
-            old = matching::converted(attributes.old, attributes.resource, &matched);
+            object = matching::converted(&attributes.object, attributes.resource, &matched).await?;
+            old = matching::converted(attributes.old, attributes.resource, &matched).await?;
             (&object, &old)
         };
         let mut namespace = None;
@@ -320,7 +320,7 @@ pub fn validate(source: &Source<Validating>, attributes: &mut Attributes<'_>) ->
                     continue;
                 }
             }
-            let params = match params::collect(policy.params.as_ref(), binding.params.as_ref(), attributes) {
+            let params = match params::collect(policy.params.as_ref(), binding.params.as_ref(), attributes).await {
                 Ok(params) => params,
                 Err(error) => {
                     verdict.misconfigured(policy, Some(binding), error);

@@ -129,11 +129,11 @@ struct Answer {
 
 impl Webhook {
     /// The resource in the version that it wants to see, if it is to be asked.
-    fn wants(&self, attributes: &Attributes<'_>) -> Result<Option<std::sync::Arc<Resource>>, Status> {
+    async fn wants(&self, attributes: &Attributes<'_>) -> Result<Option<std::sync::Arc<Resource>>, Status> {
         let Some(matched) = self.criteria.matches(attributes, false)? else { return Ok(None) };
         let request = super::expressions::request(attributes, &matched);
-        let object = matching::converted(&attributes.object, attributes.resource, &matched);
-        let old = matching::converted(attributes.old, attributes.resource, &matched);
+        let object = matching::converted(&attributes.object, attributes.resource, &matched).await?;
+        let old = matching::converted(attributes.old, attributes.resource, &matched).await?;
         let asker = Asker::new(attributes);
         let nothing = &Value::Null;
         let input =
@@ -156,8 +156,10 @@ impl Webhook {
         let uid = attributes.cx.server.new_uid();
         let mut request = super::expressions::request(attributes, matched);
         request["uid"] = uid.as_str().into();
-        request["object"] = matching::converted(&attributes.object, attributes.resource, matched);
-        request["oldObject"] = matching::converted(attributes.old, attributes.resource, matched);
+        for (name, object) in [("object", &attributes.object), ("oldObject", attributes.old)] {
+            let converted = matching::converted(object, attributes.resource, matched).await;
+            request[name] = converted.map_err(|status| failed(status.message))?;
+        }
         let api_version = format!("admission.k8s.io/{version}");
         let review = json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": request});
         let client = self.client.as_ref().map_err(|error| failed(format!("could not get REST client: {error}")))?;
@@ -236,7 +238,7 @@ async fn mutate(hooks: &[Webhook], attributes: &mut Attributes<'_>) -> Result<()
     let round = usize::from(again);
     let mut asked = false;
     for (index, hook) in hooks.iter().enumerate() {
-        let Some(matched) = hook.wants(attributes)? else { continue };
+        let Some(matched) = hook.wants(attributes).await? else { continue };
         if again && !attributes.reinvocation.webhooks.is_due(&hook.key) {
             continue;
         }
@@ -258,10 +260,10 @@ async fn mutate(hooks: &[Webhook], attributes: &mut Attributes<'_>) -> Result<()
                     hook.name
                 )));
             }
-            let object = matching::converted(&attributes.object, attributes.resource, &matched);
+            let object = matching::converted(&attributes.object, attributes.resource, &matched).await?;
             let patched = apply_json_patch(&object, &patch).map_err(Status::internal)?;
             let patched = super::settled(&matched, patched).map_err(|status| Status::internal(status.message))?;
-            let patched = matching::converted(&patched, &matched, attributes.resource);
+            let patched = matching::converted(&patched, &matched, attributes.resource).await?;
             changed = patched != attributes.object;
             attributes.object = patched;
         }
@@ -285,7 +287,7 @@ async fn mutate(hooks: &[Webhook], attributes: &mut Attributes<'_>) -> Result<()
 async fn validate(hooks: &[Webhook], attributes: &mut Attributes<'_>) -> Result<(), Status> {
     let mut wanted = Vec::new();
     for (index, hook) in hooks.iter().enumerate() {
-        if let Some(matched) = hook.wants(attributes)? {
+        if let Some(matched) = hook.wants(attributes).await? {
             wanted.push((index, hook, matched));
         }
     }

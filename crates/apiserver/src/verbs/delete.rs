@@ -140,7 +140,7 @@ impl Context {
     ) -> Result<Plan, Status> {
         let resource = &self.resource;
         let key = resource.key(namespace, name);
-        let Some(current) = view.get(resource, &key)? else {
+        let Some(current) = view.get(resource, &key).await? else {
             return Err(Status::not_found(&resource.group, &resource.plural, name));
         };
         self.check_preconditions(&current, name, options)?;
@@ -166,7 +166,7 @@ impl Context {
                 }));
             }
             let code = if options.orphan == Some(false) { 202 } else { 200 };
-            let mut ops = vec![Op::put(table, key, resource.encode(&object), current.expect)];
+            let mut ops = vec![Op::put(table, key, resource.to_store(&object).await?, current.expect)];
             self.server.side_writes(self, view, &current.object, &object, &mut ops)?;
             return Ok(Plan { ops, main: 0, answer: Answer::Stored { code }, retry: true });
         }
@@ -177,7 +177,7 @@ impl Context {
             return Ok(Plan::nothing(answer));
         }
         // The event that says so has the revision of the deletion, so that watches go on after it.
-        let final_value = Some(resource.encode(&object));
+        let final_value = Some(resource.to_store(&object).await?);
         let mut ops = vec![Op::Delete { table, key: key.into(), expect: current.expect, final_value }];
         self.server.side_writes(self, view, &current.object, &Value::Null, &mut ops)?;
         let answer = if returns_object { Answer::Object { code: 200, object } } else { Answer::Status(status) };
@@ -281,7 +281,7 @@ impl Context {
         // Preconditions are about one object.
         options.uid = None;
         let options = &options;
-        let page = self.page(list)?;
+        let page = self.page(list).await?;
         for entry in &page.entries {
             let (namespace, name) = match entry.key.split_once('/') {
                 Some((namespace, name)) if self.resource.namespaced => (namespace, name),

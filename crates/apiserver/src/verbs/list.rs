@@ -81,7 +81,7 @@ impl Context {
     }
 
     /// The objects that a request is about.
-    pub fn page(&self, options: &ListOptions) -> Result<Page, Status> {
+    pub async fn page(&self, options: &ListOptions) -> Result<Page, Status> {
         self.check_list_options(options)?;
         let selection = Selection::new(&self.resource, options)?;
         let mut at = None;
@@ -122,7 +122,7 @@ impl Context {
                 return Err(Status::expired(format!("too old resource version: {wanted} ({oldest})")));
             }
         };
-        let mut entries = list.entries;
+        let mut entries = self.resource.show(list.entries, false).await?;
         let mut more = list.more;
         if !everything {
             entries.retain(|entry| selection.matches(entry));

@@ -46,12 +46,13 @@ impl Context {
         let patch = self.read_patch(body, &mut options)?;
         let key = self.resource.key(&self.info.namespace, &self.info.name);
         if let Patch::Apply(applied) = &patch {
-            if self.info.subresource.is_empty() && view.get(&self.resource, &key)?.is_none() {
+            if self.info.subresource.is_empty() && view.stored(&self.resource, &key)?.is_none() {
                 return self.plan_create_by_apply(view, applied, &options).await;
             }
         }
-        let change = |old: &Value| self.patched(&patch, old, &options);
-        self.plan_update(view, &options, &change).await
+        let current = self.current(view).await?;
+        let change = self.patched(&patch, &current.object, &options).await?;
+        self.plan_replace(view, &options, &current, change).await
     }
 
     pub(super) fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
@@ -87,9 +88,9 @@ impl Context {
         }
     }
 
-    fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
+    async fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
         if let Patch::Apply(applied) = patch {
-            let object = self.applied(Some(old), applied, options)?;
+            let object = self.applied(Some(old), applied, options).await?;
             // Without a version of its own, what was overtaken is applied anew.
             let conditional = !applied["metadata"]["resourceVersion"].is_null();
             return Ok(Change { object, conditional, tracked: true });
@@ -125,8 +126,8 @@ impl Context {
     }
 
     /// The merged object as it would be read: merging leaves empty fields behind.
-    fn applied(&self, old: Option<&Value>, applied: &Value, options: &WriteOptions) -> Result<Value, Status> {
-        let object = managed::apply(self, old, applied, options, &self.server.now())?;
+    async fn applied(&self, old: Option<&Value>, applied: &Value, options: &WriteOptions) -> Result<Value, Status> {
+        let object = managed::apply(self, old, applied, options, &self.server.now()).await?;
         self.resource.settle(object)
     }
 
@@ -136,7 +137,7 @@ impl Context {
         applied: &Value,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
-        let object = self.applied(None, applied, options)?;
+        let object = self.applied(None, applied, options).await?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && version != "0" {
             return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));

@@ -23,8 +23,8 @@ const NO_BLANK_SCALE: &str = "failed to create manager for existing fields: fail
     autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
 
 /// `GET`.
-pub fn get(cx: &Context) -> Result<Response<Body>, Status> {
-    let object = stored(cx)?;
+pub async fn get(cx: &Context) -> Result<Response<Body>, Status> {
+    let object = stored(cx).await?;
     let paths = Paths::of(cx);
     if cx.resource.is_custom() && object.pointer(&paths.spec).and_then(Value::as_i64).is_none() {
         let dotted = paths.spec.replace('/', ".");
@@ -49,7 +49,7 @@ pub async fn write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> 
     let change = &change;
     let done = cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
     let object = match done {
-        Done::Entry(_, entry) => crate::plan::parse_stored(&entry)?,
+        Done::Entry(_, entry) => cx.resource.open(crate::plan::parse_stored(&entry)?, Some(&entry)).await?,
         Done::Object(_, object) => object,
         Done::Status(status) => return Err(status),
     };

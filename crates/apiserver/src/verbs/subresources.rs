@@ -26,9 +26,9 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         return Err(Status::method_not_allowed());
     }
     match (&*info.subresource, &*info.verb) {
-        ("scale", "get") => super::scale::get(cx),
+        ("scale", "get") => super::scale::get(cx).await,
         ("scale", _) => super::scale::write(cx, body).await,
-        ("token", "create") => token(cx, &body),
+        ("token", "create") => token(cx, &body).await,
         ("binding", "create") => binding(cx, body).await,
         ("eviction", "create") => eviction(cx, body).await,
         ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
@@ -43,16 +43,15 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
                 ),
             ))
         }
-        (_, "get") => finish(cx, cx.get()?),
-        (_, "update") => finish(cx, cx.update(body).await?),
-        (_, "patch") => finish(cx, cx.patch(body).await?),
+        (_, "get") => finish(cx, cx.get()?).await,
+        (_, "update") => finish(cx, cx.update(body).await?).await,
+        (_, "patch") => finish(cx, cx.patch(body).await?).await,
         _ => Err(Status::method_not_allowed()),
     }
 }
 
-pub(super) fn stored(cx: &Context) -> Result<Value, Status> {
-    let key = cx.resource.key(&cx.info.namespace, &cx.info.name);
-    View::new(&cx.server.store).get(&cx.resource, &key)?.map(|current| current.object).ok_or_else(|| cx.not_found())
+pub(super) async fn stored(cx: &Context) -> Result<Value, Status> {
+    Ok(cx.current(&View::new(&cx.server.store)).await?.object)
 }
 
 pub(super) fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
@@ -83,10 +82,10 @@ pub fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
 const TOKEN_REQUEST: (&str, &str, &str) = ("authentication.k8s.io", "v1", "TokenRequest");
 
 /// `serviceaccounts/token`: a token for the account.
-fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
+async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let mut request = cx.decode_as(body, TOKEN_REQUEST, &options)?;
-    let account = stored(cx)?;
+    let account = stored(cx).await?;
     let spec = &request["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
     let path = machinery::field::Path::root("spec").child("expirationSeconds");
@@ -239,7 +238,7 @@ async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
 async fn eviction(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let eviction = cx.decode_as(&body, ("policy", "v1", "Eviction"), &options)?;
-    let pod = stored(cx)?;
+    let pod = stored(cx).await?;
     let budgets = cx.server.store.list(
         "policy/poddisruptionbudgets",
         store::KeyRange::prefix(&format!("{}/", cx.info.namespace)),

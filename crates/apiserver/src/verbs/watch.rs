@@ -14,6 +14,7 @@ use crate::body::Pieces;
 use crate::context::Context;
 use crate::render::Renderer;
 use crate::request::ListOptions;
+use crate::resource::Resource;
 use crate::verbs::list::too_large;
 use crate::verbs::select::Selection;
 
@@ -25,6 +26,7 @@ const PIECE: usize = 64 * 1024;
 /// One watch, as its stream runs it.
 struct Watching {
     watch: Watch,
+    resource: Arc<Resource>,
     selection: Selection,
     render: Renderer,
     initial: std::vec::IntoIter<Arc<Entry>>,
@@ -37,11 +39,13 @@ struct Watching {
     over: bool,
     _guard: crate::server::WatchGuard,
     stop: tokio::sync::watch::Receiver<bool>,
+    /// Says that the resource's definition has changed or gone: whoever watches begins anew, under the new one.
+    superseded: Option<tokio::sync::watch::Receiver<bool>>,
 }
 
 impl Context {
     /// Begins a watch.
-    pub fn watch(&self, options: &ListOptions) -> Result<Pieces, Status> {
+    pub async fn watch(&self, options: &ListOptions) -> Result<Pieces, Status> {
         let options = &self.check_watch_options(options)?;
         let selection = Selection::new(&self.resource, options)?;
         let store = &self.server.store;
@@ -63,7 +67,7 @@ impl Context {
             let list = store
                 .list(table, KeyRange::prefix(&prefix), None)
                 .map_err(|error| Status::internal(format!("the watch cannot begin: {error}")))?;
-            let mut entries = list.entries;
+            let mut entries = self.resource.show(list.entries, true).await?;
             entries.retain(|entry| selection.matches(entry));
             (list.revision, entries)
         } else {
@@ -77,6 +81,7 @@ impl Context {
         let now = Instant::now();
         let watching = Watching {
             watch,
+            resource: self.resource.clone(),
             selection,
             render: Renderer::new(&self.resource, self.accept, self.server.clone()),
             initial: entries.into_iter(),
@@ -88,6 +93,7 @@ impl Context {
             over: false,
             _guard: self.server.watch_guard(),
             stop: self.server.stopping(),
+            superseded: self.resource.superseded(),
         };
         Ok(Box::pin(unfold(watching, |mut watching| async move {
             let piece = watching.next().await?;
@@ -153,6 +159,7 @@ impl Watching {
                 events = self.watch.next() => Some(events),
                 () = tokio::time::sleep_until(wake) => None,
                 _ = self.stop.wait_for(|stop| *stop) => return None,
+                () = superseded(&mut self.superseded) => return None,
             };
             let Some(events) = events else {
                 let now = Instant::now();
@@ -169,12 +176,19 @@ impl Watching {
                 continue;
             };
             match events {
-                Ok(events) => {
-                    self.batch(&mut out, &events);
-                    // What else is there goes into the same piece.
-                    while out.len() < PIECE {
+                Ok(mut events) => {
+                    loop {
+                        if let Err(status) = self.batch(&mut out, &events).await {
+                            self.over = true;
+                            self.render.error(&mut out, &status);
+                            break;
+                        }
+                        // What else is there goes into the same piece.
+                        if out.len() >= PIECE {
+                            break;
+                        }
                         match self.watch.try_next() {
-                            Ok(Some(events)) => self.batch(&mut out, &events),
+                            Ok(Some(more)) => events = more,
                             _ => break,
                         }
                     }
@@ -198,23 +212,47 @@ impl Watching {
         self.watch.progress().unwrap_or(self.sent)
     }
 
-    fn batch(&mut self, out: &mut BytesMut, events: &[Arc<Event>]) {
+    /// Shows what happened. What could be shown before something cannot is shown.
+    async fn batch(&mut self, out: &mut BytesMut, events: &[Arc<Event>]) -> Result<(), Status> {
         for event in events {
+            let (entry, previous) = match self.resource.needs_webhook() {
+                false => (event.entry.clone(), event.previous.clone()),
+                true => self.converted(event).await?,
+            };
             self.sent = event.revision;
-            let now = event.kind == EventKind::Put && self.selection.matches_shared(&event.entry);
-            let before = event.previous.as_ref().is_some_and(|previous| self.selection.matches_shared(previous));
+            let now = event.kind == EventKind::Put && self.selection.matches_shared(&entry);
+            let before = previous.as_ref().is_some_and(|previous| self.selection.matches_shared(previous));
             match (before, now) {
                 (false, false) => {}
-                (false, true) => self.render.event(out, "ADDED", &event.entry),
-                (true, true) => self.render.event(out, "MODIFIED", &event.entry),
-                (true, false) if event.kind == EventKind::Delete => self.render.event(out, "DELETED", &event.entry),
+                (false, true) => self.render.event(out, "ADDED", &entry),
+                (true, true) => self.render.event(out, "MODIFIED", &entry),
+                (true, false) if event.kind == EventKind::Delete => self.render.event(out, "DELETED", &entry),
                 // It left the selection: its old content, at the revision of the change.
                 (true, false) => {
-                    if let Some(previous) = &event.previous {
+                    if let Some(previous) = &previous {
                         self.render.left(out, previous, event.revision);
                     }
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The new and the old entry of an event in the version that is watched; the old one only if its content matters.
+    async fn converted(&self, event: &Event) -> Result<(Arc<Entry>, Option<Arc<Entry>>), Status> {
+        let mut entries = vec![event.entry.clone()];
+        let matters = !self.selection.is_everything();
+        entries.extend(event.previous.clone().filter(|_| matters));
+        let mut shown = self.resource.show(entries, true).await?.into_iter();
+        let entry = shown.next().unwrap_or_else(|| event.entry.clone());
+        Ok((entry, shown.next().or_else(|| event.previous.clone())))
+    }
+}
+
+/// Waits for as long as the definition of what is watched stands.
+async fn superseded(signal: &mut Option<tokio::sync::watch::Receiver<bool>>) {
+    match signal {
+        Some(signal) => drop(signal.wait_for(|over| *over).await),
+        None => std::future::pending().await,
     }
 }

@@ -52,7 +52,7 @@ impl Context {
             && !self.resource.is_custom()
             && kinds::strategy::allows_create_on_update(&self.resource.group, &self.resource.kind);
         let key = self.resource.key(&self.info.namespace, &self.info.name);
-        if creates && view.get(&self.resource, &key)?.is_none() {
+        if creates && view.stored(&self.resource, &key)?.is_none() {
             return self.plan_create(view, object, false, &options).await;
         }
         let change = |_: &serde_json::Value| Ok(Change { object: object.clone(), conditional: true, tracked: false });

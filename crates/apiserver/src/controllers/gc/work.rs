@@ -85,10 +85,10 @@ impl Worker {
     pub fn serve(&mut self, catalog: Arc<Catalog>) -> Vec<Arc<str>> {
         self.by_kind.get_mut().clear();
         self.by_table.clear();
-        for resource in catalog.all() {
+        for resource in catalog.by_table() {
             let collectable = ["delete", "list", "watch"].iter().all(|verb| resource.has_verb(verb));
             if collectable && &*resource.table != "core/events" {
-                self.by_table.entry(resource.table.clone()).or_insert_with(|| resource.clone());
+                self.by_table.insert(resource.table.clone(), resource.clone());
             }
         }
         self.catalog = catalog;

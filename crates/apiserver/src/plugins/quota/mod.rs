@@ -65,7 +65,7 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
             continue;
         }
         // As the operations before this one in the same transaction would have it.
-        let Some(current) = view.get(quotas, &entry.key)? else { continue };
+        let Some(current) = view.stored(quotas, &entry.key)? else { continue };
         let mut quota = current.object;
         let hard = amounts(&quota, "spec.hard");
         if !concerns(resource, hard.keys().map(String::as_str)) {
