@@ -2,6 +2,7 @@
 #[cfg(test)]
 mod arrows;
 mod bench;
+mod ecosystem;
 mod generate;
 mod kubernetes;
 mod missing;
@@ -35,6 +36,8 @@ enum Command {
     /// Load on an API server, ours or any other, and how fast it is
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Fetch other projects' definitions and examples to test with (tools/ecosystem.json), print the file that lists them
+    Ecosystem,
     /// Write the table of built-in kinds (crates/kinds/data) from a real kube-apiserver's OpenAPI and Go's types
     Generate(generate::Options),
     /// A real Kubernetes control plane on this machine, to compare with
@@ -91,6 +94,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Bench(bench) => bench::run(&bench),
+        Command::Ecosystem => {
+            println!("{}", ecosystem::fetch()?.display());
+            Ok(())
+        }
         Command::Generate(options) => generate::generate(&options),
         Command::Test(options) => test::run(&options),
         Command::Tools(options) => tools::run(&options),

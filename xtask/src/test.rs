@@ -6,6 +6,7 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use crate::ecosystem;
 use crate::kubernetes::{self, build};
 use crate::repository;
 use crate::steps::Steps;
@@ -150,6 +151,7 @@ fn cargo(arguments: &[&str], kubeconfig: Option<&Path>) -> anyhow::Result<()> {
     }
     if let Some(kubeconfig) = kubeconfig {
         command.env(KUBECONFIG, kubeconfig);
+        command.env(ecosystem::VARIABLE, ecosystem::fetch()?);
     }
     match command.status().context("running cargo")? {
         status if status.success() => Ok(()),

@@ -147,8 +147,9 @@ impl Context {
         }
         self.judge(&mut attributes).await?;
         let mut object = attributes.object;
-        if tracked {
-            // What may not be null and was let pass is gone when it is read again.
+        if tracked || resource.is_custom() {
+            // What may not be null and was let pass is gone when it is read again; what was taken away and has a default,
+            // such as a status, is there again.
             resource.default(&mut object);
         }
         if !resource.is_custom() {
@@ -281,7 +282,7 @@ impl Context {
         }
         self.judge(&mut attributes).await?;
         let mut new = attributes.object;
-        if tracked {
+        if tracked || resource.is_custom() {
             resource.default(&mut new);
         }
         if !resource.is_custom() {

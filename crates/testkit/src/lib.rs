@@ -11,6 +11,6 @@ pub mod parity;
 pub mod sequences;
 pub mod wire;
 
-pub use cluster::{Cluster, KUBECONFIG, program, skip};
+pub use cluster::{Cluster, KUBECONFIG, program, skip, unique};
 pub use exchange::{Answer, Request};
 pub use namespace::Namespace;

@@ -250,10 +250,37 @@ fn accept(crd: &Value, all: &[Value], now: &str) -> Value {
             } else if !condition(crd, "Established") {
                 set("Established", "False", "Installing", "the initial names have been accepted".into());
             }
-            status["acceptedNames"] = names.clone();
         }
     }
+    if let Some((value, reason, message)) = approval(crd) {
+        set("KubernetesAPIApprovalPolicyConformant", value, reason, message);
+    }
+    if conflict.is_none() {
+        status["acceptedNames"] = names.clone();
+    }
     status
+}
+
+/// Whether a definition in one of Kubernetes' own groups says that it may be there; none of others do.
+fn approval(crd: &Value) -> Option<(&'static str, &'static str, String)> {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let group = crd["spec"]["group"].as_str().unwrap_or_default();
+    let community = ["k8s.io", "kubernetes.io"];
+    if !community.iter().any(|own| group.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))) {
+        return None;
+    }
+    let must = format!("protected groups must have approval annotation {ANNOTATION:?}");
+    let url = |text: &str| text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some());
+    Some(match crd["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default() {
+        "" => ("False", "MissingAnnotation", format!("{must}, {SEE}")),
+        said if said.starts_with("unapproved") => ("False", "UnapprovedAnnotation", format!("not approved: {said:?}")),
+        said if url(said) => ("True", "ApprovedAnnotation", format!("approved in {said}")),
+        _ => {
+            let why = format!("{must} with either a URL or a reason starting with \"unapproved\", {SEE}");
+            ("False", "InvalidAnnotation", why)
+        }
+    })
 }
 
 /// Deletes the objects of a definition that is being deleted; lets it go when there are none left. Says whether it is done.

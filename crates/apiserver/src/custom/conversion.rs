@@ -246,7 +246,7 @@ fn aggregate(errors: &[Error]) -> String {
 }
 
 /// What Go calls a JSON value's type.
-fn go_type(value: &Value) -> &'static str {
+pub(super) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -147,21 +147,23 @@ impl Custom {
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> field::Errors {
         let version = self.version();
         let mut errors = version.structural.validate(new, old);
-        // Rules may rely on the schema: what does not fit it is not shown to them.
-        if let Some(rules) = version.rules.as_ref().filter(|_| errors.is_empty()) {
-            errors.extend(rules.validate(new, old));
+        if let Some((spec, status, selector)) = &version.scale {
+            errors.extend([spec, status].into_iter().filter_map(|path| replicas(new, path)));
+            if let Err(why) = nested(new, selector, Value::is_string, "string") {
+                errors.push(field::Error::invalid(&field::Path::root(&selector.replace('/', ".")), "", why));
+            }
         }
-        if let Some((spec, status, _)) = &version.scale {
-            for (pointer, name) in [(spec, "spec"), (status, "status")] {
-                if new.pointer(pointer).and_then(Value::as_i64).is_some_and(|replicas| replicas < 0) {
-                    let path = field::Path::root(&pointer[1..].replace('/', "."));
-                    let _ = name;
-                    errors.push(field::Error::invalid(
-                        &path,
-                        new.pointer(pointer).cloned().unwrap_or_default(),
-                        "should be a non-negative integer",
-                    ));
-                }
+        if let Some(rules) = &version.rules {
+            use field::Kind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+            // Rules rely on the schema's types and bounds: what does not fit those is not shown to them.
+            let blocks =
+                |error: &field::Error| matches!(error.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid);
+            if errors.iter().any(blocks) {
+                let why = "some validation rules were not checked because the object was invalid; correct the existing \
+                           errors to complete validation";
+                errors.push(field::Error::invalid(&field::Path::root("<nil>"), Value::Null, why));
+            } else {
+                errors.extend(rules.validate(new, old));
             }
         }
         errors
@@ -337,6 +339,48 @@ impl Custom {
     pub fn columns(&self) -> Value {
         columns::definitions(&self.version().columns)
     }
+}
+
+/// What is wrong with replicas.
+fn replicas(object: &Value, pointer: &str) -> Option<field::Error> {
+    let path = field::Path::root(&pointer.replace('/', "."));
+    let (count, why) = match nested(object, pointer, Value::is_i64, "int64") {
+        Err(why) => (0, why),
+        Ok(count) => match count.and_then(Value::as_i64).unwrap_or(0) {
+            count @ ..0 => (count, "should be a non-negative integer".into()),
+            count if count > i64::from(i32::MAX) => (count, format!("should be less than or equal to {}", i32::MAX)),
+            _ => return None,
+        },
+    };
+    Some(field::Error::invalid(&path, count, why))
+}
+
+/// A value deep in an object, which must be of a type if it is there; why not in the words of Kubernetes' accessors.
+fn nested<'v>(
+    object: &'v Value,
+    pointer: &str,
+    is: impl Fn(&Value) -> bool,
+    wanted: &str,
+) -> Result<Option<&'v Value>, String> {
+    let names: Vec<&str> = pointer.split('/').skip(1).collect();
+    let dotted = |names: &[&str]| format!(".{}", names.join("."));
+    let wrong = |at: usize, value: &Value, wanted: &str| {
+        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let kind = conversion::go_type(value);
+        format!("{} accessor error: {shown} is of the type {kind}, expected {wanted}", dotted(&names[..at]))
+    };
+    let mut here = object;
+    for (at, name) in names.iter().enumerate() {
+        if here.is_null() {
+            return Ok(None);
+        }
+        let Some(fields) = here.as_object() else { return Err(wrong(at + 1, here, "map[string]interface{}")) };
+        match fields.get(*name) {
+            Some(value) => here = value,
+            None => return Ok(None),
+        }
+    }
+    if names.is_empty() || is(here) { Ok(Some(here)) } else { Err(wrong(names.len(), here, wanted)) }
 }
 
 /// Marks an entry that has been converted to the version it is shown in.

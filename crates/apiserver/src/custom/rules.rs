@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cel::{Activation, Budget, DeclType, Env, Fidelity, Program, Type, Value as CelValue};
+use cel::{Activation, Budget, DeclType, Env, EvalError, Fidelity, Program, Type, Value as CelValue};
 use machinery::field::{Error, Errors, Kind, Path};
 use serde_json::Value;
 
@@ -265,10 +265,7 @@ fn run(rules: &Rules, path: &Path, new: &Value, old: Option<&Value>, budget: &mu
     if let Some(decl) = &rules.decl {
         for rule in &rules.rules {
             if budget.remaining() == 0 {
-                let detail =
-                    "validation failed due to running out of cost budget, no further validation rules will be run";
-                errors.push(Error::new(Kind::Invalid, path, shown(rules, new), detail));
-                return;
+                return errors.push(rules.failed(path, OUT_OF_BUDGET));
             }
             check(rule, rules, decl, path, new, old, unchanged, budget, errors);
         }
@@ -299,6 +296,16 @@ fn run(rules: &Rules, path: &Path, new: &Value, old: Option<&Value>, budget: &mu
     }
 }
 
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+impl Rules {
+    /// A rule that could not be decided: the type stands for the value, as in Kubernetes.
+    fn failed(&self, path: &Path, detail: impl Into<String>) -> Error {
+        Error::new(Kind::Invalid, path, Some((*self.kind).into()), detail)
+    }
+}
+
 /// Objects and lists are not shown in errors.
 fn shown(rules: &Rules, value: &Value) -> Option<Value> {
     (!matches!(&*rules.kind, "object" | "array")).then(|| value.clone())
@@ -319,12 +326,7 @@ fn check(
     let program = match &rule.program {
         Ok(program) => program,
         Err(error) => {
-            return errors.push(Error::new(
-                Kind::Invalid,
-                path,
-                shown(rules, new),
-                format!("rule compile error: {error}"),
-            ));
+            return errors.push(rules.failed(path, format!("rule compile error: {error}")));
         }
     };
     if rule.uses_old && old.is_none() && !rule.optional_old {
@@ -366,8 +368,18 @@ fn check(
             errors.push(Error::new(rule.reason, &at, shown(rules, new), computed.unwrap_or(said)));
         }
         Err(error) => {
-            let detail = format!("{error} evaluating rule: {said}");
-            errors.push(Error::new(Kind::Invalid, path, shown(rules, new), detail));
+            let named = rule.message.as_deref().unwrap_or(rule.text.trim());
+            let detail = match error {
+                EvalError::BudgetExhausted => OUT_OF_BUDGET.to_owned(),
+                EvalError::NoSuchOverload(_) => format!(
+                    "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {named}"
+                ),
+                EvalError::CostLimit | EvalError::MemoryLimit => format!(
+                    "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {named}"
+                ),
+                EvalError::Failed(_) => format!("{error} evaluating rule: {named}"),
+            };
+            errors.push(rules.failed(path, detail));
         }
     }
 }

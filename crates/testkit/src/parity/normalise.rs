@@ -37,13 +37,24 @@ static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+
 /// - the random end of generated names
 /// - the revisions and the order (not the fields) of managers, and what a real cluster's controllers own
 /// - ages in tables
+/// - the order of a definition's conditions
 /// - the order of a refusal's causes, and of the values one says are supported, and whole objects quoted in them
 pub fn normalise(value: &Value) -> Value {
     let mut value = value.clone();
     walk(&mut value, "");
     ages(&mut value);
     causes(&mut value);
+    conditions(&mut value);
     value
+}
+
+/// Several controllers of a real cluster add to a definition's conditions, in the order in which they come to it.
+fn conditions(definition: &mut Value) {
+    if definition["kind"] == "CustomResourceDefinition"
+        && let Some(conditions) = definition.pointer_mut("/status/conditions").and_then(Value::as_array_mut)
+    {
+        conditions.sort_by_cached_key(|condition| condition["type"].to_string());
+    }
 }
 
 /// Kubernetes names the causes of a refusal in an order that often changes from one request to the next.
