@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "bench")]
+mod bind;
+#[cfg(feature = "bench")]
 mod chart;
 #[cfg(feature = "bench")]
 mod compare;
@@ -38,10 +40,30 @@ pub enum Bench {
     Api(Api),
     /// Measure etcd + kube-apiserver and `conductor up` in turns, write docs/benchmarks.md
     Compare(Compare),
+    /// Measure binding: N resources, then N claims by 32 clients; volumes and databases; and the cost of one decision
+    Bind(Bind),
     /// Measure databases behind claims: time until one can be used, memory of one, many at once
     Databases(Databases),
     /// Measure volumes and load balancers of this machine behind claims: time until one can be used
     Machine(Machine),
+}
+
+/// Binding.
+#[derive(clap::Args)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub struct Bind {
+    /// How many claims at once
+    #[arg(value_name = "N", default_value_t = 5000)]
+    pub claims: usize,
+    /// The server to measure; a `conductor up` of its own if not given
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The conductor to measure; one built in release if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    pub program: Option<PathBuf>,
+    /// Measure the decisions, too: what one costs with 1,000 to 1,000,000 resources, and how much memory they take
+    #[arg(long)]
+    pub decisions: bool,
 }
 
 /// Databases.
@@ -110,6 +132,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Api(options) => compare::one(options),
         Bench::Compare(options) => compare::both(options),
+        Bench::Bind(options) => bind::run(options),
         Bench::Databases(options) => databases::run(options),
         Bench::Machine(options) => machine::run(options),
     }

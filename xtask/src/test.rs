@@ -15,6 +15,9 @@ use crate::tools::{self, Tier};
 /// Tells tests where a real Kubernetes is.
 pub const KUBECONFIG: &str = "CONDUCTOR_KUBERNETES_KUBECONFIG";
 
+/// Tells those tests how to start control planes of their own.
+const XTASK: &str = "CONDUCTOR_XTASK";
+
 /// Test targets with this prefix make up the tier on a real Kubernetes. Without [`KUBECONFIG`] they
 /// say that they did nothing.
 const TIER_PREFIX: &str = "kubernetes";
@@ -152,6 +155,8 @@ fn cargo(arguments: &[&str], kubeconfig: Option<&Path>) -> anyhow::Result<()> {
     if let Some(kubeconfig) = kubeconfig {
         command.env(KUBECONFIG, kubeconfig);
         command.env(ecosystem::VARIABLE, ecosystem::fetch()?);
+        // tests that crash a control plane start one of their own
+        command.env(XTASK, env::current_exe()?);
     }
     match command.status().context("running cargo")? {
         status if status.success() => Ok(()),

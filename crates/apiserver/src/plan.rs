@@ -65,9 +65,27 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Takes a step of a transaction into the view and into its list of steps. Several writes to one object become one step;
-    /// says whether the list got longer.
-    pub fn absorb(&mut self, resource: &Resource, op: Op, ops: &mut Vec<Op>) -> bool {
+    /// Which object is under a key, without reading all of it.
+    pub fn identity(&self, resource: &Resource, key: &str) -> Result<Option<Identity>, Status> {
+        if !self.pending.is_empty() {
+            if let Some(pending) = self.pending.get(&(resource.table.clone(), key.to_owned())) {
+                let expect = pending.base.as_ref().map_or(Expect::Absent, |entry| Expect::Revision(entry.revision));
+                let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().into();
+                return Ok(pending.object.as_ref().map(|object| Identity {
+                    uid: text(object, "uid"),
+                    version: text(object, "resourceVersion"),
+                    expect,
+                }));
+            }
+        }
+        let Some(entry) = self.store.get(&resource.table, key) else { return Ok(None) };
+        let meta = Meta::of(&entry)?;
+        Ok(Some(Identity { uid: meta.uid, version: meta.version, expect: Expect::Revision(entry.revision) }))
+    }
+
+    /// Takes a step of a transaction into the view and into its list of steps; `object` is what it writes, if that is at hand.
+    /// Several writes to one object become one step; says whether the list got longer.
+    pub fn absorb(&mut self, resource: &Resource, op: Op, object: Option<Value>, ops: &mut Vec<Op>) -> bool {
         let Some((table, key)) = key_of(&op) else { return false };
         let id = (table.clone(), key.to_string());
         let touched = self.pending.contains_key(&id);
@@ -83,7 +101,7 @@ impl<'a> View<'a> {
                 true
             }
             Op::Put { value, expect, .. } => {
-                let object = pending_object(table == resource.table, &value, base.as_deref());
+                let object = pending_object(table == resource.table, object, &value, base.as_deref());
                 self.pending.insert(id, Pending { object, base });
                 let earlier =
                     ops.iter_mut().rev().find(|own| key_of(own).as_ref() == Some(&(table.clone(), key.clone())));
@@ -140,9 +158,10 @@ pub fn key_of(op: &Op) -> Option<(Arc<str>, Arc<str>)> {
 }
 
 /// A written value as the operations after it find it: with the version it replaces.
-fn pending_object(main: bool, value: &store::Value, base: Option<&Entry>) -> Option<Value> {
-    let mut object: Value = match serde_json::from_slice(&value.bytes) {
-        Ok(object @ Value::Object(_)) => object,
+fn pending_object(main: bool, object: Option<Value>, value: &store::Value, base: Option<&Entry>) -> Option<Value> {
+    let read = || serde_json::from_slice(&value.bytes).ok();
+    let mut object = match object.or_else(read) {
+        Some(object @ Value::Object(_)) => object,
         // What other tables hold need not be objects.
         _ if !main => return Some(Value::Null),
         _ => return None,
@@ -154,10 +173,50 @@ fn pending_object(main: bool, value: &store::Value, base: Option<&Entry>) -> Opt
     Some(object)
 }
 
+/// Which object it is, and in which version.
+pub struct Identity {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// What the write that replaces it must expect.
+    pub expect: Expect,
+}
+
+/// Who an object is; the rest of it is passed over, which is much faster than reading it.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// Its name.
+    pub name: String,
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    #[serde(rename = "resourceVersion")]
+    pub version: String,
+}
+
+impl Meta {
+    /// Of what is stored.
+    pub fn of(entry: &Entry) -> Result<Meta, Status> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            #[serde(default)]
+            metadata: Meta,
+        }
+        serde_json::from_slice::<Named>(&entry.value).map(|named| named.metadata).map_err(|e| unreadable(entry, &e))
+    }
+}
+
+fn unreadable(entry: &Entry, error: &serde_json::Error) -> Status {
+    Status::internal(format!("the stored object {} cannot be read: {error}", entry.key))
+}
+
 /// Reads what the server itself has stored.
 pub fn parse_stored(entry: &Entry) -> Result<Value, Status> {
-    serde_json::from_slice(&entry.value)
-        .map_err(|error| Status::internal(format!("the stored object {} cannot be read: {error}", entry.key)))
+    serde_json::from_slice(&entry.value).map_err(|error| unreadable(entry, &error))
 }
 
 /// What a write will do and answer.
@@ -166,6 +225,8 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// Which operation is the object in question.
     pub main: usize,
+    /// What that operation writes; none if it removes it.
+    pub object: Option<Value>,
     /// What to answer.
     pub answer: Answer,
     /// Whether a plan that was overtaken may be made anew.
@@ -195,7 +256,7 @@ pub enum Answer {
 impl Plan {
     /// Nothing to do.
     pub fn nothing(answer: Answer) -> Plan {
-        Plan { ops: Vec::new(), main: 0, answer, retry: false }
+        Plan { ops: Vec::new(), main: 0, object: None, answer, retry: false }
     }
 }
 

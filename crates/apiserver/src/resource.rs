@@ -419,6 +419,14 @@ impl Resource {
         }
     }
 
+    /// Whether an object is stored as this version shows it.
+    pub fn stores_as_shown(&self) -> bool {
+        match &self.nature {
+            Nature::Custom(custom) => custom.is_storage(),
+            Nature::BuiltIn(_) => !is_twin(self.gk()),
+        }
+    }
+
     /// The stored form, in the version that is stored.
     pub async fn to_store(&self, object: &Value) -> Result<store::Value, Status> {
         match &self.nature {

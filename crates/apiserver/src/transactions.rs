@@ -89,11 +89,14 @@ struct Operation {
 pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let mut transaction = cx.decode(body, &options)?;
-    let errors = cx.resource.validate_create(&with_name(&transaction));
+    let errors = validate(cx, &mut transaction);
     if !errors.is_empty() {
         return Err(cx.invalid("", &errors));
     }
-    let list = transaction["spec"]["operations"].as_array().cloned().unwrap_or_default();
+    let list = match transaction["spec"]["operations"].take() {
+        Value::Array(list) => list,
+        _ => Vec::new(),
+    };
     let mut operations = Vec::with_capacity(list.len());
     for (index, operation) in list.iter().enumerate() {
         operations.push(prepare(cx, operation).map_err(|status| named(status, index, operation))?);
@@ -102,6 +105,7 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     for operation in &operations {
         operation.cx.warnings.lock().drain(..).for_each(|warning| cx.warn(warning));
     }
+    transaction["spec"]["operations"] = list.into();
     transaction["status"] = results;
     let accept = Accept {
         form: Form::Object,
@@ -115,10 +119,15 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
 }
 
 /// Transactions have no name; the rules of metadata want one.
-fn with_name(transaction: &Value) -> Value {
-    let mut copy = transaction.clone();
-    crate::write::meta_mut(&mut copy).insert("name".into(), "transaction".into());
-    copy
+fn validate(cx: &Context, transaction: &mut Value) -> Vec<machinery::field::Error> {
+    let own = crate::write::meta_mut(transaction).insert("name".into(), "transaction".into());
+    let errors = cx.resource.validate_create(transaction);
+    let meta = crate::write::meta_mut(transaction);
+    match own {
+        Some(own) => drop(meta.insert("name".into(), own)),
+        None => drop(meta.remove("name")),
+    }
+    errors
 }
 
 /// Says which operation failed.
@@ -239,7 +248,7 @@ fn precondition(operation: &Operation, view: &View<'_>) -> Result<Vec<Op>, Statu
     }
     let key = cx.resource.key(&cx.info.namespace, &cx.info.name);
     // Only metadata is looked at: it is the same in all versions.
-    let current = view.stored(&cx.resource, &key)?;
+    let current = view.identity(&cx.resource, &key)?;
     if check["absent"] == true {
         if current.is_some() {
             return Err(Status::already_exists(&cx.resource.group, &cx.resource.plural, &cx.info.name));
@@ -247,11 +256,9 @@ fn precondition(operation: &Operation, view: &View<'_>) -> Result<Vec<Op>, Statu
         return Ok(vec![Op::check(cx.resource.table.clone(), key, store::Expect::Absent)]);
     }
     let Some(current) = current else { return Err(cx.not_found()) };
-    let meta = &current.object["metadata"];
-    for field in ["uid", "resourceVersion"] {
+    for (field, actual) in [("uid", &current.uid), ("resourceVersion", &current.version)] {
         if let Some(wanted) = check[field].as_str().filter(|wanted| !wanted.is_empty()) {
-            if meta[field] != wanted {
-                let actual = meta[field].as_str().unwrap_or_default();
+            if actual != wanted {
                 return Err(cx.conflict(format!(
                     "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {actual}"
                 )));
@@ -283,18 +290,19 @@ async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run:
         for (index, operation) in operations.iter().enumerate() {
             let name = |status| named(status, index, &list[index]);
             for check in precondition(operation, &view).map_err(name)? {
-                if view.absorb(&operation.cx.resource, check, &mut ops) {
+                if view.absorb(&operation.cx.resource, check, None, &mut ops) {
                     owners.push((index, false));
                 }
             }
-            let plan = plan(operation, &view).await.map_err(name)?;
+            let mut plan = plan(operation, &view).await.map_err(name)?;
             let main = plan.main;
             let mut key = None;
             for (at, op) in plan.ops.into_iter().enumerate() {
                 if at == main {
                     key = crate::plan::key_of(&op);
                 }
-                if view.absorb(&operation.cx.resource, op, &mut ops) {
+                let object = plan.object.take_if(|_| at == main && operation.cx.resource.stores_as_shown());
+                if view.absorb(&operation.cx.resource, op, object, &mut ops) {
                     owners.push((index, at == main && !plan.retry));
                 }
             }
@@ -324,11 +332,10 @@ async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run:
 fn result(key: Option<&(Arc<str>, Arc<str>)>, committed: &store::Committed) -> Value {
     let Some((_, key)) = key else { return json!({}) };
     let entry = committed.entries.iter().flatten().rev().find(|entry| entry.key == *key);
-    let Some(object) = entry.and_then(|entry| crate::plan::parse_stored(entry).ok()) else { return json!({}) };
-    let meta = &object["metadata"];
-    let mut own = json!({"name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"]});
-    if let Some(namespace) = meta.get("namespace") {
-        own["namespace"] = namespace.clone();
+    let Some(meta) = entry.and_then(|entry| crate::plan::Meta::of(entry).ok()) else { return json!({}) };
+    let mut own = json!({"name": meta.name, "uid": meta.uid, "resourceVersion": meta.version});
+    if let Some(namespace) = meta.namespace {
+        own["namespace"] = namespace.into();
     }
     own
 }

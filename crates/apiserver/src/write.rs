@@ -173,7 +173,7 @@ impl Context {
         let mut ops = vec![Op::put(resource.table.clone(), key, resource.to_store(&object).await?, Expect::Absent)];
         ops.append(&mut checks);
         self.server.side_writes(self, view, &Value::Null, &object, &mut ops)?;
-        Ok(Plan { ops, main: 0, answer: Answer::Stored { code: 201 }, retry: true })
+        Ok(Plan { ops, main: 0, object: Some(object), answer: Answer::Stored { code: 201 }, retry: true })
     }
 
     /// Plans a change of the object in question. `change` makes the new object from the old one.
@@ -311,7 +311,7 @@ impl Context {
             ops.push(Op::put(table, key, value, current.expect));
             self.server.side_writes(self, view, old, &new, &mut ops)?;
         }
-        Ok(Plan { ops, main: 0, answer: Answer::Stored { code: 200 }, retry: !conditional })
+        Ok(Plan { ops, main: 0, object: Some(new), answer: Answer::Stored { code: 200 }, retry: !conditional })
     }
 
     /// A random name that nobody has yet. Should somebody take it before the commit, the plan is made anew.

@@ -228,8 +228,11 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
     if !at_rest {
         return broken;
     }
+    let volumes: BTreeMap<&str, &Value> =
+        of_kind("PersistentVolume").map(|v| (text(&v["metadata"]["name"]), v)).collect();
+    let claims: BTreeSet<&str> = of_kind("PersistentVolumeClaim").map(uid).collect();
     for claim in of_kind("PersistentVolumeClaim").filter(|c| phase(c) == "Bound") {
-        let volume = of_kind("PersistentVolume").find(|v| v["metadata"]["name"] == claim["spec"]["volumeName"]);
+        let volume = volumes.get(text(&claim["spec"]["volumeName"]));
         let agrees = volume.is_some_and(|v| text(&v["spec"]["claimRef"]["uid"]) == uid(claim) && phase(v) == "Bound");
         if !agrees {
             broken.push(violation("a bound pair agrees", claim, "its volume does not say so".to_owned()));
@@ -237,7 +240,7 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
     }
     for volume in of_kind("PersistentVolume").filter(|v| phase(v) == "Bound") {
         let claim = text(&volume["spec"]["claimRef"]["uid"]);
-        if !of_kind("PersistentVolumeClaim").any(|c| uid(c) == claim) {
+        if !claims.contains(claim) {
             broken.push(violation(
                 "a reference has its claim",
                 volume,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use conductor_managers::{Api, Managers, Options};
+use conductor_managers::{Api, Managers, Options, install};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Which API server, and as whom.
 #[derive(clap::Args)]
@@ -49,8 +50,9 @@ impl Cluster {
 
 /// Run the managers: bind claims, make what is missing, clean what comes back.
 ///
-/// Any number of processes may run; the one that holds the Lease conductor-system/conductor-managers works, the others wait.
-/// PersistentVolumes are left to the cluster's own binder unless --volumes is given.
+/// What they need is installed first, as `conductor install` prints it. Any number of processes may run; the one that holds the
+/// Lease conductor-system/conductor-managers works, the others wait. PersistentVolumes are left to the cluster's own binder
+/// unless --volumes is given.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  conductor manager\n  conductor manager --kubeconfig admin.conf --volumes")]
 pub struct Args {
@@ -65,6 +67,9 @@ pub struct Args {
     /// Leave ResourceTypes alone
     #[arg(long)]
     no_types: bool,
+    /// Install nothing: definitions, types and roles are there, or someone else sees to them
+    #[arg(long)]
+    no_install: bool,
     /// The name under which this process leads [default: host name and process id]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
@@ -72,9 +77,20 @@ pub struct Args {
 
 /// Runs until leadership is lost.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let client = args.cluster.client().await?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let identity = args.identity.unwrap_or_else(|| format!("{}-{}", host.trim(), std::process::id()));
+    if !args.no_install {
+        match install::install(&Api::new(client.clone())).await {
+            // as its service account it may not give itself rights: an administrator has installed them
+            Err(failure) if failure.code == 403 => {
+                eprintln!("installing nothing, for that takes an administrator (conductor install): {failure}");
+            }
+            installed => installed.context("cannot install what the managers need")?,
+        }
+    }
     eprintln!("waiting to lead as {identity}");
     let options = Options {
         volumes: args.volumes,
@@ -83,11 +99,20 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         identity: Some(identity),
         ..Options::default()
     };
-    let managers = Managers::start(client, options).await.context("cannot start the managers")?;
+    let starting = Managers::start(client, options);
+    let mut managers = tokio::select! {
+        started = starting => started.context("cannot start the managers")?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     let how = if managers.is_transactional() { "transactions" } else { "ordered writes" };
     eprintln!("leading; writes go as {how}");
     tokio::select! {
         () = managers.run() => anyhow::bail!("leadership was lost: start again to wait for it"),
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
+    eprintln!("stopping");
+    managers.stop().await;
+    Ok(())
 }

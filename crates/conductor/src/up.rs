@@ -87,7 +87,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let _ = writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0);
     let _ = writeln!(out, "  state       {}", args.data_dir.display());
     let _ = writeln!(out, "  kubeconfig  {}", path.display());
-    let _ = writeln!(out, "\nnext:  kubectl --kubeconfig {} get namespaces", path.display());
+    let own = std::env::args().next().unwrap_or_else(|| "conductor".into());
+    let _ = writeln!(
+        out,
+        "\nnext: in another terminal, see what can be claimed, claim some of it, and why it is bound or waits"
+    );
+    let _ = writeln!(out, "  export KUBECONFIG={}", path.display());
+    let _ = writeln!(out, "  {own} classes");
+    let _ = writeln!(out, "  kubectl apply -f examples/volume-claim.yaml");
+    let _ = writeln!(out, "  {own} explain pvc/files");
     let _ = out.flush();
 
     tokio::select! {
@@ -112,7 +120,7 @@ async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf) {
     let _providing = crate::providers::start(&server, &api, &data_dir);
     let account = User::service_account("conductor-system", conductor_managers::install::ACCOUNT);
     match Managers::start(server.client(account), Options::default()).await {
-        Ok(managers) => managers.run().await,
+        Ok(mut managers) => managers.run().await,
         Err(error) => tracing::error!(%error, "no managers run"),
     }
 }

@@ -95,7 +95,9 @@ impl Desk {
             return Ok(Outcome::Later(pause));
         }
         self.send_for_claim(&uid, plan).await?;
-        Ok(Outcome::Settled)
+        // what has the name of its connection details is not followed
+        let taken = !deleting && wiring.connection().is_taken(&object);
+        Ok(if taken { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
     }
 
     pub(crate) async fn generated_resource(

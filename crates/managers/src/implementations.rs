@@ -41,7 +41,7 @@ impl Following {
 }
 
 /// How long an object may be ahead of its owner in what we see.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Takes in implementations and connection objects: their owners are looked at; those without are orphans.
 pub(crate) struct OwnedSink {
@@ -50,27 +50,25 @@ pub(crate) struct OwnedSink {
 
 impl OwnedSink {
     fn touch(&self, object: &Value, gone: bool) {
-        let labels = &object["metadata"]["labels"];
+        let (meta, labels) = (&object["metadata"], &object["metadata"]["labels"]);
         let desks = self.desks.all();
-        let resource = labels[RESOURCE_UID].as_str();
-        let claim = labels[CLAIM_UID].as_str();
-        let known = match (resource, claim) {
-            (Some(uid), _) => desks.iter().any(|desk| desk.touch_resource_uid(uid)),
+        let part = |v: &Value| text(v).to_owned();
+        let item = Item::Orphan(
+            part(&object["apiVersion"]),
+            part(&object["kind"]),
+            part(&meta["namespace"]),
+            part(&meta["name"]),
+        );
+        let known = match (labels[RESOURCE_UID].as_str(), labels[CLAIM_UID].as_str()) {
+            (Some(uid), _) => desks.iter().any(|desk| desk.touch_resource_uid(uid, &item, gone)),
             (None, Some(uid)) => desks.iter().any(|desk| desk.touch_claim_uid(uid)),
             (None, None) => true,
         };
-        if !known && !gone {
-            let part = |v: &Value| text(v).to_owned();
-            let meta = &object["metadata"];
-            let item = Item::Orphan(
-                part(&object["apiVersion"]),
-                part(&object["kind"]),
-                part(&meta["namespace"]),
-                part(&meta["name"]),
-            );
-            if let Some(desk) = desks.first() {
-                desk.queue.add_after(item, PATIENCE);
-            }
+        if !known
+            && !gone
+            && let Some(desk) = desks.first()
+        {
+            desk.queue.add_after(item, PATIENCE);
         }
     }
 }

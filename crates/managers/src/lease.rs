@@ -54,6 +54,18 @@ impl Lease {
         }
     }
 
+    /// Gives the Lease back, so that the next need not wait until it runs out.
+    pub(crate) async fn release(&self) {
+        let path = format!("{PATH}/{NAME}");
+        let Ok(Some(mut lease)) = self.api.read(&path).await else { return };
+        if lease["spec"]["holderIdentity"].as_str() == Some(&self.identity) {
+            lease["spec"]["holderIdentity"] = json!("");
+            if let Err(failure) = self.write(Method::PUT, &path, &lease).await {
+                tracing::debug!(%failure, "the lease could not be given back");
+            }
+        }
+    }
+
     /// Takes or renews the Lease; whether it is ours now.
     async fn attempt(&self) -> Result<bool, Failure> {
         let path = format!("{PATH}/{NAME}");

@@ -3,7 +3,7 @@
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), conductor_managers::Failure> {
 //! use conductor_managers::{Managers, Options};
-//! let managers = Managers::start(client, Options::default()).await?;
+//! let mut managers = Managers::start(client, Options::default()).await?;
 //! managers.run().await;
 //! # Ok(())
 //! # }
@@ -13,7 +13,6 @@
 //! the [`transport`]. ResourceTypes open and close desks ([`types`]).
 
 pub mod api;
-pub mod bench;
 mod clock;
 mod connection;
 pub mod consumers;

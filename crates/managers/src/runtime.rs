@@ -84,6 +84,12 @@ impl Desks {
         desk
     }
 
+    fn close_all(&self) {
+        for (_, (_, tasks)) in std::mem::take(&mut *self.desks.write()) {
+            tasks.iter().for_each(AbortHandle::abort);
+        }
+    }
+
     /// Closes a desk.
     pub(crate) fn close(&self, name: &str) {
         if let Some((_, tasks)) = self.desks.write().remove(name) {
@@ -94,9 +100,7 @@ impl Desks {
 
 impl Drop for Managers {
     fn drop(&mut self) {
-        for (_, (_, tasks)) in std::mem::take(&mut *self.desks.desks.write()) {
-            tasks.iter().for_each(AbortHandle::abort);
-        }
+        self.desks.close_all();
     }
 }
 
@@ -105,6 +109,7 @@ pub struct Managers {
     desks: Arc<Desks>,
     types: Option<Arc<Types>>,
     transactional: bool,
+    lease: Option<Arc<Lease>>,
     tasks: JoinSet<()>,
 }
 
@@ -113,8 +118,8 @@ impl Managers {
     pub async fn start(client: kube::Client, options: Options) -> Result<Managers, Failure> {
         let api = Api::new(client);
         let mut tasks = JoinSet::new();
-        if let Some(identity) = &options.identity {
-            let lease = Lease::new(api.clone(), identity);
+        let lease = options.identity.as_ref().map(|identity| Arc::new(Lease::new(api.clone(), identity)));
+        if let Some(lease) = lease.clone() {
             lease.acquire().await;
             tasks.spawn(async move { lease.hold().await });
         }
@@ -174,7 +179,7 @@ impl Managers {
                 }
             }
         });
-        Ok(Managers { desks, types, transactional, tasks })
+        Ok(Managers { desks, types, transactional, lease, tasks })
     }
 
     /// Whether everything has been seen once and nothing is being worked on; what was just written may still be on its way here.
@@ -188,7 +193,16 @@ impl Managers {
     }
 
     /// Runs until one of the tasks ends, which they do only when the Lease is lost.
-    pub async fn run(mut self) {
+    pub async fn run(&mut self) {
         self.tasks.join_next().await;
+    }
+
+    /// Stops everything, then lets another process lead.
+    pub async fn stop(mut self) {
+        self.desks.close_all();
+        self.tasks.shutdown().await;
+        if let Some(lease) = &self.lease {
+            lease.release().await;
+        }
     }
 }

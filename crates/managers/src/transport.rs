@@ -86,13 +86,13 @@ impl Transport {
             "spec": {"operations": operations},
         });
         let path = format!("{PATH}?fieldManager={FIELD_MANAGER}");
-        match self.api.call(Method::POST, &path, JSON, body.to_string().into_bytes()).await {
-            Ok(answer) => {
-                let version = |at: usize| answer["status"]["results"][at]["resourceVersion"].as_str();
-                Ok((0..writes.len()).map(|at| version(at).unwrap_or_default().to_owned()).collect())
-            }
-            Err(failure) => Err(broken(failed_at(&failure.message), failure)),
-        }
+        let sent = self.api.call_bytes(Method::POST, &path, JSON, body.to_string().into_bytes()).await;
+        let answer = sent.map_err(|failure| broken(failed_at(&failure.message), failure))?;
+        let answer: Answer =
+            serde_json::from_slice(&answer).map_err(|error| broken(0, Failure::unreadable(&error.to_string())))?;
+        let mut versions: Vec<String> = answer.status.results.into_iter().map(|done| done.version).collect();
+        versions.resize(writes.len(), String::new());
+        Ok(versions)
     }
 
     async fn operation(&self, write: &Write) -> Result<Value, Failure> {
@@ -183,6 +183,24 @@ impl Transport {
         };
         Ok(answer["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
+}
+
+/// What is needed of an answer; the rest of it is passed over.
+#[derive(serde::Deserialize)]
+struct Answer {
+    status: Results,
+}
+
+#[derive(serde::Deserialize)]
+struct Results {
+    #[serde(default)]
+    results: Vec<Done>,
+}
+
+#[derive(serde::Deserialize)]
+struct Done {
+    #[serde(rename = "resourceVersion", default)]
+    version: String,
 }
 
 /// The number of the operation that a failed Transaction names.

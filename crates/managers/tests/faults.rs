@@ -1,5 +1,5 @@
 //! Crashes and races, with both transports: managers are cut off at every write, two run at once, claims are deleted and made
-//! anew while they are bound, the server refuses at random. At the end, with a healthy manager, every invariant holds.
+//! anew while they are bound, the server refuses at random, a watch is far behind. At the end, with a healthy manager, every invariant holds.
 
 mod common;
 
@@ -25,6 +25,9 @@ struct Faults {
     failing: u64,
     random: AtomicU64,
     cut: AtomicBool,
+    /// Watches of paths that end so show nothing new until they are let go.
+    held: Option<&'static str>,
+    released: tokio::sync::watch::Sender<bool>,
 }
 
 impl Faults {
@@ -34,7 +37,16 @@ impl Faults {
             failing,
             random: AtomicU64::new(seed),
             cut: AtomicBool::new(false),
+            held: None,
+            released: tokio::sync::watch::Sender::new(false),
         })
+    }
+
+    /// Everything works, but the watches of some kind are behind until they are let go.
+    fn behind(kind: &'static str) -> Arc<Faults> {
+        let mut faults = Faults::new(u64::MAX, 0, 1);
+        Arc::get_mut(&mut faults).expect("it is new").held = Some(kind);
+        faults
     }
 
     fn draw(&self) -> u64 {
@@ -73,6 +85,14 @@ impl tower::Service<Request<Body>> for Faulty {
             if faults.cut.load(Ordering::Acquire) {
                 return Ok(failure(503));
             }
+            let uri = request.uri();
+            if uri.query().is_some_and(|q| q.contains("watch=true"))
+                && faults.held.is_some_and(|h| uri.path().ends_with(h))
+            {
+                let mut released = faults.released.subscribe();
+                let _ = released.wait_for(|released| *released).await;
+                return inner.call(request).await;
+            }
             // telling people is no part of the work
             if request.method() == Method::GET || request.uri().path().ends_with("/events") {
                 return inner.call(request).await;
@@ -97,7 +117,7 @@ impl tower::Service<Request<Body>> for Faulty {
 
 impl Cluster {
     async fn faulty(&self, faults: &Arc<Faults>, options: Options) -> Managers {
-        let service = Faulty { inner: self.server.service(admin()), faults: faults.clone() };
+        let service = Faulty { inner: self.server().service(admin()), faults: faults.clone() };
         Managers::start(kube::Client::new(service, "default"), options).await.expect("managers")
     }
 
@@ -187,6 +207,48 @@ async fn two_at_once_on_a_bad_connection() {
     }
 }
 
+/// A manager whose watch of volumes shows nothing new decides on volumes that others have long bound: it gets nowhere with them, and
+/// harms nothing; when the watch catches up, all is as if it had never been behind.
+async fn check_behind(ordered: bool) {
+    let cluster = Cluster::start(false).await;
+    cluster.namespace("apps").await;
+    let options = Options { types: false, ordered, workers: 4, ..Options::default() };
+    for i in 0..6 {
+        cluster.create(&volume(&format!("v{i}"), "10Gi", "")).await;
+    }
+    let healthy = cluster.managers(options.clone()).await;
+    for i in 0..6 {
+        cluster.until(&common::pv(&format!("v{i}")), "free", common::phase_is("Available")).await;
+    }
+    let faults = Faults::behind("/persistentvolumes");
+    let late = cluster.faulty(&faults, options.clone()).await;
+    for i in 0..6 {
+        cluster.create(&volume_claim("apps", &format!("c{i}"), "5Gi", "")).await;
+    }
+    cluster.settled("v1", "PersistentVolumeClaim", &format!("one is behind, ordered {ordered}")).await;
+    // released and bound to others, while the late one still believes that they are free
+    for i in 0..3 {
+        cluster.delete(&pvc("apps", &format!("c{i}"))).await;
+        cluster.until(&pvc("apps", &format!("c{i}")), "gone", |o| o.is_none()).await;
+        cluster.create(&volume(&format!("w{i}"), "10Gi", "")).await;
+        cluster.create(&volume_claim("apps", &format!("c{i}"), "5Gi", "")).await;
+    }
+    cluster.settled("v1", "PersistentVolumeClaim", &format!("one is behind, ordered {ordered}")).await;
+    // now alone, with what it believes; the watch lets it see
+    drop(healthy);
+    cluster.create(&volume("x", "10Gi", "")).await;
+    cluster.create(&volume_claim("apps", "last", "5Gi", "")).await;
+    faults.released.send_replace(true);
+    cluster.settled("v1", "PersistentVolumeClaim", &format!("it caught up, ordered {ordered}")).await;
+    drop(late);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_is_far_behind_does_no_harm() {
+    check_behind(true).await;
+    check_behind(false).await;
+}
+
 const API: &str = "storage.conductor.io/v1alpha1";
 
 /// Says Ready on every RDSInstance, as its provider would.
@@ -208,11 +270,17 @@ async fn provider(cluster: Arc<Cluster>) {
     }
 }
 
-async fn check_provisioning_cuts(ordered: bool) {
+fn database_claim(name: &str) -> Value {
+    json!({
+        "apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": {"name": name, "namespace": "apps"},
+        "spec": {"engine": "mysql", "class": "slow", "resources": {"requests": {"storage": "1Gi"}}},
+    })
+}
+
+/// A class that makes databases, on a cluster whose definitions are made.
+async fn provisioning(options: &Options) -> Arc<Cluster> {
     let cluster = Arc::new(Cluster::start(true).await);
     cluster.namespace("apps").await;
-    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
-    // the definitions are made once
     let managers = cluster.managers(options.clone()).await;
     cluster
         .create(&json!({
@@ -221,14 +289,66 @@ async fn check_provisioning_cuts(ordered: bool) {
         }))
         .await;
     drop(managers);
+    cluster
+}
+
+/// Two managers at once on bad connections make databases, while claims are deleted and made anew under the same name.
+async fn check_provisioning_races(ordered: bool, seed: u64) {
+    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
+    let cluster = provisioning(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
+    let at = |i: usize| target(API, "RelationalDatabaseClaim", "apps", &format!("c{i}"));
+    for i in 0..8 {
+        cluster.create(&database_claim(&format!("c{i}"))).await;
+        // what must hold after every single write holds here and now
+        let broken = inspect::check(&cluster.api, false).await.expect("an answer");
+        assert!(broken.is_empty(), "seed {seed}: {}", broken[0].message);
+        if i % 2 == 1 {
+            tokio::time::sleep(Duration::from_millis(one.draw() % 40)).await;
+            cluster.delete(&at(i - 1)).await;
+            cluster.until(&at(i - 1), "gone", |o| o.is_none()).await;
+            cluster.create(&database_claim(&format!("c{}", i - 1))).await;
+        }
+    }
+    drop(managers);
+    let _managers = cluster.managers(options).await;
+    let what = format!("raced, seed {seed}, ordered {ordered}");
+    let claims = cluster.settled(API, "RelationalDatabaseClaim", &what).await;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let made = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await.expect("a list");
+        let resources = cluster.api.list(API, "RelationalDatabase", "").await.expect("a list");
+        if (made.len(), resources.len()) == (claims.len(), claims.len()) {
+            break;
+        }
+        let brief = |o: &Value| {
+            let meta = &o["metadata"];
+            format!("{} {} {} {}\n", meta["name"], meta["deletionTimestamp"], o["spec"]["claimRefs"], o["status"])
+        };
+        let shown: String = resources.iter().chain(&made).map(brief).collect();
+        assert!(Instant::now() < deadline, "{what}: {} claims, but\n{shown}", claims.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_at_once_make_everything_once() {
+    for seed in [7, 99] {
+        check_provisioning_races(true, seed).await;
+        check_provisioning_races(false, seed).await;
+    }
+}
+
+async fn check_provisioning_cuts(ordered: bool) {
+    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
+    let cluster = provisioning(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
     for writes in 0..8 {
         let name = format!("c{writes}");
-        let claim = json!({
-            "apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": {"name": name, "namespace": "apps"},
-            "spec": {"engine": "mysql", "class": "slow", "resources": {"requests": {"storage": "1Gi"}}},
-        });
-        cluster.create(&claim).await;
+        cluster.create(&database_claim(&name)).await;
         let faults = Faults::new(writes, 0, 1);
         let managers = cluster.faulty(&faults, options.clone()).await;
         let deadline = Instant::now() + PATIENCE;

@@ -15,7 +15,7 @@ struct Person(kube::Client);
 
 impl Person {
     async fn of(cluster: &Cluster, url: &str, name: &str, group: Option<&str>) -> Person {
-        let text = cluster.server.pki().kubeconfig(url, name, group).expect("a certificate");
+        let text = cluster.server().pki().kubeconfig(url, name, group).expect("a certificate");
         let kubeconfig = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
         let config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a config");
@@ -47,8 +47,8 @@ fn database(name: &str, spec: Value) -> Value {
 /// A cluster with everything, a user of `shop`, both kinds of admin, and a stranger.
 async fn people() -> (Cluster, [Person; 4]) {
     let cluster = Cluster::start(true).await;
-    let managers = cluster.managers(Options::default()).await;
-    tokio::spawn(managers.run());
+    let mut managers = cluster.managers(Options::default()).await;
+    tokio::spawn(async move { managers.run().await });
     for namespace in ["shop", "other"] {
         cluster.namespace(namespace).await;
     }
@@ -72,7 +72,7 @@ async fn people() -> (Cluster, [Person; 4]) {
     ] {
         cluster.create(&binding).await;
     }
-    let listening = cluster.server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
+    let listening = cluster.server().listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
     let url = format!("https://{}", listening.address);
     // It listens for as long as the test runs.
     std::mem::forget(listening);

@@ -70,9 +70,13 @@ impl Cluster {
 
     /// The real Kubernetes that [`KUBECONFIG`] names, if it does.
     pub async fn real() -> Option<Cluster> {
-        let path = PathBuf::from(std::env::var_os(KUBECONFIG)?);
-        let client = client_of(&path).await;
-        Some(Cluster::new("real", client, None, Some(path), None, None))
+        Some(Cluster::at(Path::new(&std::env::var_os(KUBECONFIG)?)).await)
+    }
+
+    /// The real Kubernetes of a kubeconfig.
+    pub(crate) async fn at(kubeconfig: &Path) -> Cluster {
+        let client = client_of(kubeconfig).await;
+        Cluster::new("real", client, None, Some(kubeconfig.to_owned()), None, None)
     }
 
     fn new(

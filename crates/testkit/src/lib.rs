@@ -8,9 +8,11 @@ mod cluster;
 mod exchange;
 mod namespace;
 pub mod parity;
+mod plane;
 pub mod sequences;
 pub mod wire;
 
 pub use cluster::{Cluster, KUBECONFIG, program, skip, unique};
 pub use exchange::{Answer, Request};
 pub use namespace::Namespace;
+pub use plane::{Component, Plane, XTASK};

@@ -38,7 +38,8 @@ fn measure(subject: &mut Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
     }
 }
 
-fn state_dir(name: &str) -> PathBuf {
+/// A directory for a server that is measured.
+pub fn state_dir(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("conductor-bench-{}-{name}", std::process::id()))
 }
 

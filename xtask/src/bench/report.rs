@@ -12,6 +12,8 @@ pub enum Unit {
     Milliseconds,
     /// Less is better.
     Mebibytes,
+    /// Less is better.
+    Writes,
 }
 
 impl Unit {
@@ -21,6 +23,7 @@ impl Unit {
             Unit::PerSecond => "/s",
             Unit::Milliseconds => "ms",
             Unit::Mebibytes => "MiB",
+            Unit::Writes => "writes",
         }
     }
 
@@ -28,7 +31,7 @@ impl Unit {
     pub fn ratio(self, own: f64, other: f64) -> f64 {
         match self {
             Unit::PerSecond => own / other,
-            Unit::Milliseconds | Unit::Mebibytes => other / own,
+            Unit::Milliseconds | Unit::Mebibytes | Unit::Writes => other / own,
         }
     }
 }
@@ -99,11 +102,11 @@ pub fn figure(value: f64) -> String {
 /// A table in aligned columns.
 pub fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.what.len()).max().unwrap_or(0);
-    let mut out = format!("{:width$}  {:>12}      {:>9}  {:>9}\n", "", "", "p50 ms", "p99 ms");
+    let mut out = format!("{:width$}  {:>12}         {:>9}  {:>9}\n", "", "", "p50 ms", "p99 ms");
     let show = |value: Option<f64>| value.map(figure).unwrap_or_default();
     for row in rows {
         let (value, unit) = (figure(row.value), row.unit.name());
-        let line = format!("{:width$}  {value:>12} {unit:<3}  {:>9}  {:>9}", row.what, show(row.p50), show(row.p99));
+        let line = format!("{:width$}  {value:>12} {unit:<6}  {:>9}  {:>9}", row.what, show(row.p50), show(row.p99));
         let _ = writeln!(out, "{}", line.trim_end());
     }
     out

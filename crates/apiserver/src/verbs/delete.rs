@@ -168,7 +168,7 @@ impl Context {
             let code = if options.orphan == Some(false) { 202 } else { 200 };
             let mut ops = vec![Op::put(table, key, resource.to_store(&object).await?, current.expect)];
             self.server.side_writes(self, view, &current.object, &object, &mut ops)?;
-            return Ok(Plan { ops, main: 0, answer: Answer::Stored { code }, retry: true });
+            return Ok(Plan { ops, main: 0, object: Some(object), answer: Answer::Stored { code }, retry: true });
         }
         let returns_object = returns_deleted_object(resource.gk());
         let status = Status::deleted(&resource.group, &resource.plural, name, &uid);
@@ -181,7 +181,7 @@ impl Context {
         let mut ops = vec![Op::Delete { table, key: key.into(), expect: current.expect, final_value }];
         self.server.side_writes(self, view, &current.object, &Value::Null, &mut ops)?;
         let answer = if returns_object { Answer::Object { code: 200, object } } else { Answer::Status(status) };
-        Ok(Plan { ops, main: 0, answer, retry: true })
+        Ok(Plan { ops, main: 0, object: None, answer, retry: true })
     }
 
     fn check_preconditions(&self, current: &Current, name: &str, options: &DeleteOptions) -> Result<(), Status> {

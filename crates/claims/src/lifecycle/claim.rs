@@ -472,7 +472,9 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
             ("WaitForFirstConsumer", format!("class {class} binds when a Pod, Ingress or Service uses the claim"))
         }
         Reason::ClassMissing(class) => ("ClassMissing", format!("there is no class {class}; {counted}")),
-        Reason::ClassUnserved(class) => ("ClassUnserved", format!("no manager serves class {class}; {counted}")),
+        Reason::ClassUnserved(class) => {
+            ("ClassUnserved", format!("no manager serves class {class}: add it to one; {counted}"))
+        }
         Reason::ClassRefused(class, refusals) => {
             let why = refusals.iter().map(|r| refused(&rules, r)).collect::<Vec<_>>().join(", ");
             ("ClassRefused", format!("class {class} cannot make it: {why}; {counted}"))

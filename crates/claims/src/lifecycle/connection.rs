@@ -47,6 +47,11 @@ impl<'c> Connection<'c> {
         [self.secret, self.config_map, self.service, self.endpoints]
     }
 
+    /// Whether something that is not this claim's has the binding's name.
+    pub fn is_taken(&self, claim: &Value) -> bool {
+        self.taken(claim).is_some()
+    }
+
     /// An object under the binding's name that is not this claim's.
     fn taken(&self, claim: &Value) -> Option<&'c Value> {
         self.objects().into_iter().flatten().find(|o| !ours(o, claim))
@@ -122,7 +127,10 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
             let loopback = address.is_some();
             spec.insert("externalName".into(), json!(if loopback { "localhost" } else { &host }));
         }
-        Some(_) => drop(spec.insert("clusterIP".into(), json!("None"))),
+        Some(_) => {
+            spec.insert("type".into(), json!("ClusterIP"));
+            spec.insert("clusterIP".into(), json!("None"));
+        }
     }
     if let Some(ports) = &ports {
         spec.insert("ports".into(), ports.clone());
@@ -160,9 +168,9 @@ fn bring(live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static 
     let mut patch = Map::new();
     for part in parts {
         if !covers(&live[part], &wanted[part]) {
-            // keys that are gone go
+            // keys that are gone go, and with a Service's type all that belongs to another
             let mut value = wanted[part].clone();
-            if *part == "data"
+            if (*part == "data" || live[part]["type"] != wanted[part]["type"])
                 && let Some(map) = value.as_object_mut()
             {
                 for key in live[part].as_object().into_iter().flatten().map(|(k, _)| k) {

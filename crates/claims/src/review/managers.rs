@@ -1,4 +1,5 @@
-//! Manager objects: one default per type, one manager per class; the older stands.
+//! Manager objects: one default per type, one manager per class; the older stands. One that lists no classes serves all that no
+//! other lists.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +16,8 @@ pub struct Standing {
     pub default: bool,
     /// The classes it serves.
     pub classes: Vec<String>,
+    /// Whether it serves all classes that no manager lists.
+    pub rest: bool,
     /// What it says and does not get, and to whom it went.
     pub conflicts: Vec<String>,
 }
@@ -29,6 +32,11 @@ fn name(object: &Value) -> &str {
 
 fn classes(object: &Value) -> Vec<&str> {
     object["spec"]["classes"].as_array().into_iter().flatten().filter_map(|c| c["name"].as_str()).collect()
+}
+
+/// Whether it lists no classes: then it is for all that nobody else lists.
+fn lists_none(object: &Value) -> bool {
+    classes(object).is_empty()
 }
 
 /// Older first; ties by name.
@@ -58,7 +66,53 @@ pub fn standing(manager: &Value, all: &[Value]) -> Standing {
             None => standing.classes.push(class.to_owned()),
         }
     }
+    if lists_none(manager) {
+        match elders.iter().find(|e| lists_none(e)) {
+            Some(elder) => standing
+                .conflicts
+                .push(format!("manager {} serves all classes of this type that nobody lists already", name(elder))),
+            None => standing.rest = true,
+        }
+    }
     standing
+}
+
+/// What all managers of a type serve together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Serving {
+    /// The classes; `None`: every one.
+    pub classes: Option<BTreeSet<String>>,
+    /// The class of claims that name none.
+    pub default: Option<String>,
+}
+
+/// What is served of a type. Without any manager, that is every class.
+pub fn serving(kind: &str, managers: &[Value]) -> Serving {
+    let mut serving = Serving::default();
+    let mut listed = BTreeSet::new();
+    let (mut any, mut rest) = (false, false);
+    for manager in managers.iter().filter(|m| text(m, "type") == kind) {
+        let standing = standing(manager, managers);
+        any = true;
+        rest |= standing.rest;
+        listed.extend(standing.classes);
+        if standing.default {
+            serving.default = Some(text(manager, "defaultClass").to_owned()).filter(|class| !class.is_empty());
+        }
+    }
+    serving.classes = (any && !rest).then_some(listed);
+    serving
+}
+
+/// Which of the classes that exist a manager stands for: those it lists and gets, or all that nobody lists.
+pub fn stands_for<'c>(manager: &Value, managers: &[Value], existing: impl Iterator<Item = &'c str>) -> Vec<String> {
+    let own = standing(manager, managers);
+    if !own.rest {
+        return classes(manager).into_iter().map(str::to_owned).collect();
+    }
+    let same = |m: &&Value| text(m, "type") == text(manager, "type");
+    let listed: BTreeSet<&str> = managers.iter().filter(same).flat_map(classes).collect();
+    existing.filter(|class| !listed.contains(class)).map(str::to_owned).collect()
 }
 
 pub(super) fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
@@ -83,7 +137,7 @@ pub(super) fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict 
         }
     }
     let default_class = text(manager, "defaultClass");
-    if !default_class.is_empty() && !seen.contains(default_class) {
+    if !default_class.is_empty() && !seen.is_empty() && !seen.contains(default_class) {
         errors.push(spec.field("defaultClass").error(format!("{default_class:?} is not among its classes")));
     }
     for class in manager["spec"]["classes"].as_array().into_iter().flatten() {
@@ -102,6 +156,12 @@ pub(super) fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict 
             errors.push(
                 spec.field("default").error(format!("manager {} is the default of this type already", name(other))),
             );
+        }
+        if lists_none(manager) && lists_none(other) {
+            errors.push(spec.field("classes").error(format!(
+                "manager {} serves all classes of this type that nobody lists already: list some",
+                name(other)
+            )));
         }
         if let Some(class) = classes(manager).into_iter().find(|c| classes(other).contains(c)) {
             errors.push(

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::errors::{FieldError, Path};
 use crate::types::{ResourceType, incompatibilities};
 
-pub use managers::{Standing, standing};
+pub use managers::{Serving, Standing, serving, standing, stands_for};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -250,7 +250,8 @@ pub fn manager_crd() -> Value {
     let columns = vec![
         column("Type", "string", ".spec.type", 0),
         column("Default", "boolean", ".spec.default", 0),
-        column("Classes", "string", ".spec.classes[*].name", 0),
+        column("Classes", "string", ".status.classes[?(@.available==true)].name", 0),
+        column("Lacking", "string", ".status.classes[?(@.available==false)].name", 0),
         column("Active", "string", ".status.conditions[?(@.type==\"Active\")].status", 0),
         column("Age", "date", ".metadata.creationTimestamp", 0),
     ];

@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub(crate) tried: HashMap<Arc<str>, HashSet<Arc<str>>>,
     /// Resources with an implementation or connection details.
     pub(crate) wired: HashSet<Arc<str>>,
+    /// Implementations by the uid of their resource: what a late write made is looked at again when the resource is gone.
+    pub(crate) behind: HashMap<Arc<str>, HashSet<Item>>,
     /// Secrets with connection details, by namespace and name: the claims that show them.
     pub(crate) secrets: HashMap<(String, String), HashSet<Key>>,
     /// Which classes are served: `None` is all.
@@ -116,6 +118,7 @@ impl Desk {
             pinned: HashMap::new(),
             tried: HashMap::new(),
             wired: HashSet::new(),
+            behind: HashMap::new(),
             secrets: HashMap::new(),
             served: None,
         };
@@ -256,14 +259,24 @@ impl Desk {
         keys.into_iter().for_each(|(namespace, name)| self.queue.add(Item::Claim(namespace, name)));
     }
 
-    /// Wants the resource with this uid looked at, and its claims; whether it is one of ours.
-    pub(crate) fn touch_resource_uid(&self, uid: &str) -> bool {
+    /// Wants the resource with this uid looked at, and its claims, because an implementation of it is there or gone; whether it
+    /// is one of ours.
+    pub(crate) fn touch_resource_uid(&self, uid: &str, implementation: &Item, gone: bool) -> bool {
         let mut items = Vec::new();
         {
-            let state = self.state.lock();
-            let Some(name) = state.resource_uids.get(uid) else { return false };
+            let mut state = self.state.lock();
+            let Some(name) = state.resource_uids.get(uid).cloned() else { return false };
+            let behind = state.behind.entry(uid.into()).or_default();
+            if gone {
+                behind.remove(implementation);
+            } else {
+                behind.insert(implementation.clone());
+            }
+            if behind.is_empty() {
+                state.behind.remove(uid);
+            }
             items.push(Item::Resource(name.clone()));
-            for r in state.index.get(name).into_iter().flat_map(|o| o.refs.iter()) {
+            for r in state.index.get(&name).into_iter().flat_map(|o| o.refs.iter()) {
                 if let Some((namespace, name)) = state.claim_uids.get(&r.uid) {
                     items.push(Item::Claim(namespace.clone(), name.clone()));
                 }

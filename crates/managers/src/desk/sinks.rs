@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{Desk, Item, Key, Seen, State};
 use crate::api::{Names, Sink};
+use crate::implementations::PATIENCE;
 use crate::kind::Kind;
 
 /// Which of a type's kinds a watch shows.
@@ -104,6 +105,7 @@ impl Desk {
                 let uid = old.uid.clone();
                 state.resource_uids.remove(&uid);
                 state.index.remove(&name);
+                items.extend(state.behind.remove(&uid).unwrap_or_default());
             }
             state.resource_uids.insert(offer.uid.clone(), name.clone());
             if matches!(self.kind, Kind::Generated(_)) {
@@ -181,7 +183,7 @@ impl Desk {
 
     fn resource_gone(&self, name: &str) {
         let mut items = Vec::new();
-        {
+        let left = {
             let mut state = self.state.lock();
             let Some(offer) = state.index.get(name).cloned() else { return };
             state.index.remove(name);
@@ -194,8 +196,10 @@ impl Desk {
                     items.push(Item::Claim(namespace.clone(), name.clone()));
                 }
             }
-        }
+            state.behind.remove(&offer.uid).unwrap_or_default()
+        };
         self.enqueue(items);
+        left.into_iter().for_each(|orphan| self.queue.add_after(orphan, PATIENCE));
     }
 
     fn claim_shown(&self, object: Value) {
@@ -206,10 +210,14 @@ impl Desk {
             self.claim_gone(&key, None);
         }
         let item = Item::Claim(key.0.clone(), key.1.clone());
+        let mut items = Vec::new();
         {
             let mut state = self.state.lock();
             let bound = text(&object["status"]["phase"]) == "Bound";
-            let resource = Some(self.kind.named(&object)).filter(|n| !n.is_empty()).map(Arc::from);
+            let resource: Option<Arc<str>> = Some(self.kind.named(&object)).filter(|n| !n.is_empty()).map(Arc::from);
+            // others that refer to it, from a bind whose outcome was not known, are to let go
+            let held = resource.as_ref().map_or_else(Vec::new, |_| state.index.held_by(&uid));
+            items.extend(held.into_iter().filter(|held| Some(held) != resource.as_ref()).map(Item::Resource));
             let settled = bound && self.claim_settled(&state, &object);
             let old = state.claims.remove(&key);
             let (offered, said) = old.map_or((None, None), |old| (old.offered, old.said));
@@ -218,11 +226,12 @@ impl Desk {
             if settled {
                 state.index.stop_waiting(&uid);
                 state.pinned.remove(&item);
-                return;
+            } else {
+                state.pinned.insert(item.clone(), object);
+                items.push(item);
             }
-            state.pinned.insert(item.clone(), object);
         }
-        self.queue.add(item);
+        self.enqueue(items);
     }
 
     /// Whether a claim and its resource agree and nothing is left to write.

@@ -23,6 +23,11 @@ pub struct Finding {
 
 /// Checks every type. What managers are still working on may show: look twice.
 pub async fn audit(api: &Api) -> Result<Vec<Finding>, Failure> {
+    check(api, true).await
+}
+
+/// Checks what must hold at rest or, while managers are at work, what must hold after every single write.
+pub async fn check(api: &Api, at_rest: bool) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     for kind in kinds(api).await? {
         let resources = list(api, kind.resource()).await?;
@@ -30,7 +35,7 @@ pub async fn audit(api: &Api) -> Result<Vec<Finding>, Failure> {
         let broken = match &kind {
             Kind::Volumes { .. } => {
                 let objects: Vec<&Value> = resources.iter().chain(&claims).collect();
-                volume_violations(&objects, true)
+                volume_violations(&objects, at_rest)
             }
             Kind::Generated(own) => {
                 let implementations = behind(api, &resources).await?;
@@ -44,7 +49,7 @@ pub async fn audit(api: &Api) -> Result<Vec<Finding>, Failure> {
                     resources: resources.iter().collect(),
                     implementations: implementations.iter().filter(ours).collect(),
                 };
-                violations(&world, true)
+                violations(&world, at_rest)
             }
         };
         findings.extend(broken.into_iter().map(|v| Finding {

@@ -7,7 +7,7 @@ mod plan;
 mod snapshot;
 mod tree;
 
-pub use audit::{Finding, audit};
+pub use audit::{Finding, audit, check};
 pub use classes::{ClassRow, classes};
 pub use explain::{Explanation, explain};
 pub use plan::{Outlook, plan};

@@ -1,10 +1,9 @@
 //! Everything of one type at one moment, and the index over it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use conductor_claims::matching::Index;
-use conductor_claims::review::standing;
+use conductor_claims::review::{Serving, serving};
 use conductor_claims::types::ResourceType;
 use conductor_claims::volumes;
 use serde_json::Value;
@@ -81,22 +80,10 @@ impl Snapshot {
         for resource in &resources {
             index.upsert(kind.offer(resource));
         }
-        let own: Vec<&Value> = managers.iter().filter(|m| m["spec"]["type"] == kind.name()).collect();
-        let mut served: Option<HashSet<String>> = None;
-        let mut default: Option<Arc<str>> = None;
-        if matches!(kind, Kind::Volumes { .. }) {
-            default = volumes::default_class(&classes);
-        } else if !own.is_empty() {
-            let mut names = HashSet::new();
-            for manager in own {
-                let standing = standing(manager, &managers);
-                names.extend(standing.classes);
-                if standing.default {
-                    default = manager["spec"]["defaultClass"].as_str().map(Arc::from);
-                }
-            }
-            served = Some(names);
-        }
+        let core = matches!(kind, Kind::Volumes { .. });
+        let Serving { classes: served, default } =
+            if core { Serving::default() } else { serving(&kind.name(), &managers) };
+        let default = if core { volumes::default_class(&classes) } else { default.map(Arc::from) };
         for class in &classes {
             let name = class["metadata"]["name"].as_str().unwrap_or_default();
             let served = served.as_ref().is_none_or(|s| s.contains(name));

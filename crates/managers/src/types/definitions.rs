@@ -1,7 +1,7 @@
 //! A ResourceType makes three CRDs and keeps them.
 
 use conductor_claims::lifecycle::{Condition, status_patch};
-use conductor_claims::types::{ResourceType, access, crds, incompatibilities};
+use conductor_claims::types::{Names, ResourceType, access, crds, incompatibilities};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -70,6 +70,11 @@ impl Types {
                     return self.say(object, Condition::new("Ready", false, "Incompatible", message)).await;
                 }
             }
+        }
+        let held = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+        if !held.into_iter().any(|f| text(f) == FINALIZER) {
+            // once in the life of a type: who removes its manager then has a reason
+            self.introduce(name, &Names::plural(&kind.names.resource), Some(object)).await?;
         }
         self.hold(object).await?;
         resource["metadata"]["annotations"][APPLIED] = json!(object["spec"].to_string());

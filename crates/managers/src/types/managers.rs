@@ -1,19 +1,22 @@
 //! Manager objects: which classes are served, which stands in for none, and how much there is of each.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use conductor_claims::extract::class_fields;
 use conductor_claims::lifecycle::{Condition, status_patch};
-use conductor_claims::review::standing;
+use conductor_claims::review::{Serving, serving, standing, stands_for};
 use conductor_claims::views::Phase;
+use conductor_claims::volumes::PROVISIONER;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{API_VERSION, Types};
-use crate::api::{Failure, MERGE};
+use crate::api::{FIELD_MANAGER, Failure, JSON, MERGE};
 use crate::clock::now;
 use crate::desk::Desk;
 use crate::kind::Kind;
+use crate::volumes::TEMPLATE;
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -24,31 +27,35 @@ impl Types {
     pub(super) async fn serve(&self) -> Result<(), Failure> {
         let managers: Vec<Value> = self.known.lock().managers.values().cloned().collect();
         for desk in self.desks.all() {
-            if matches!(desk.kind, Kind::Volumes { .. }) {
-                continue;
+            // which StorageClass stands in is said on it, and who makes volumes of it as well
+            if matches!(desk.kind, Kind::Generated(_)) {
+                let Serving { classes, default } = serving(&desk.kind.name(), &managers);
+                desk.set_served(classes.map(|all| all.into_iter().collect()), default.map(Arc::from));
             }
-            let name = desk.kind.name();
-            let own: Vec<&Value> = managers.iter().filter(|m| text(&m["spec"]["type"]) == name).collect();
-            if own.is_empty() {
-                // without any Manager, the process itself serves every class
-                desk.set_served(None, None);
-                continue;
-            }
-            let mut served = HashSet::new();
-            let mut default: Option<Arc<str>> = None;
-            for manager in own {
-                let standing = standing(manager, &managers);
-                served.extend(standing.classes);
-                if standing.default {
-                    default = Some(text(&manager["spec"]["defaultClass"])).filter(|c| !c.is_empty()).map(Arc::from);
-                }
-            }
-            desk.set_served(Some(served), default);
         }
         for manager in &managers {
             self.report(manager, &managers).await?;
         }
         Ok(())
+    }
+
+    /// Makes the manager of a type that is new: it serves every class that no other lists. It goes with its type.
+    pub(super) async fn introduce(&self, kind: &str, plural: &str, owner: Option<&Value>) -> Result<(), Failure> {
+        let mut manager = json!({
+            "apiVersion": API_VERSION, "kind": "Manager", "metadata": {"name": plural}, "spec": {"type": kind},
+        });
+        if let Some(owner) = owner {
+            manager["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": owner["apiVersion"], "kind": owner["kind"],
+                "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+            }]);
+        }
+        let path = format!("/apis/{API_VERSION}/managers?fieldManager={FIELD_MANAGER}");
+        match self.cx.api.call(Method::POST, &path, JSON, manager.to_string().into_bytes()).await {
+            // one of this name is there, or admission knows another that does the same: nothing is missing
+            Err(failure) if failure.code != 409 && !failure.is_refusal() => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     async fn report(&self, manager: &Value, all: &[Value]) -> Result<(), Failure> {
@@ -59,12 +66,28 @@ impl Types {
             (None, _) => Condition::new("Active", false, "TypeMissing", format!("there is no resource type {kind}")),
             (_, true) => Condition::new("Active", true, "Serving", "all its classes are its own"),
             (_, false) => {
-                let inactive = standing.classes.is_empty() && !standing.default;
+                let inactive = standing.classes.is_empty() && !standing.default && !standing.rest;
                 let message = format!("{}: the older manager stands", standing.conflicts.join("; "));
                 Condition::new("Active", !inactive, "Conflict", message)
             }
         };
-        let classes = desk.map(|desk| census(&desk, manager)).unwrap_or_default();
+        let mut classes = Vec::new();
+        if let Some(desk) = desk {
+            for (name, class, count) in census(&desk, manager, all) {
+                let lacks = match &class {
+                    None => Some(format!("there is no class {name}")),
+                    Some(class) => self.lacks(&desk.kind, class).await?,
+                };
+                let mut entry = json!({
+                    "name": name, "available": lacks.is_none(), "instances": count.instances, "free": count.free,
+                    "bound": count.bound, "scrubbing": count.scrubbing, "failed": count.failed,
+                });
+                if let Some(lacks) = lacks {
+                    entry["message"] = json!(lacks);
+                }
+                classes.push(entry);
+            }
+        }
         let Some(status) = status_patch(manager, json!({"classes": classes}), &[condition], &now()) else {
             return Ok(());
         };
@@ -74,6 +97,47 @@ impl Types {
             Err(failure) if failure.code != 404 => Err(failure),
             _ => Ok(()),
         }
+    }
+
+    /// What is missing for a class to make resources here; `None`: nothing, or it makes none.
+    async fn lacks(&self, kind: &Kind, class: &Value) -> Result<Option<String>, Failure> {
+        let templates: Vec<Value> = match kind {
+            Kind::Generated(_) => {
+                let fields = class_fields(class);
+                let many = fields["templates"].as_array().into_iter().flatten().map(|t| t["template"].clone());
+                many.chain(Some(fields["template"].clone())).filter(Value::is_object).collect()
+            }
+            Kind::Volumes { .. } if text(&class["provisioner"]) != PROVISIONER => Vec::new(),
+            Kind::Volumes { .. } => {
+                let name = text(&class["parameters"]["template"]);
+                let Some(template) = self.cx.api.get(TEMPLATE.0, TEMPLATE.1, "", name).await? else {
+                    return Ok(Some(format!("there is no {} {name:?}, which its parameters name", TEMPLATE.1)));
+                };
+                vec![template["spec"]["template"].clone()]
+            }
+        };
+        for template in &templates {
+            let (api_version, kind) = (text(&template["apiVersion"]), text(&template["kind"]));
+            match self.cx.api.served(api_version, kind).await {
+                Err(failure) if failure.code == 404 => {
+                    return Ok(Some(format!("kind {kind} of {api_version} is not served here: install its provider")));
+                }
+                other => other.map(drop)?,
+            }
+            if let Some(lack) = self.lack_of(api_version, kind) {
+                return Ok(Some(lack));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the provider of a kind says its machine lacks.
+    fn lack_of(&self, api_version: &str, kind: &str) -> Option<String> {
+        let known = self.known.lock();
+        let kinds = known.providers.values().flat_map(|p| p["status"]["kinds"].as_array().into_iter().flatten());
+        let of = |k: &&Value| text(&k["apiVersion"]) == api_version && text(&k["kind"]) == kind;
+        let lacking = kinds.filter(of).find(|k| k["available"] == false)?;
+        Some(text(&lacking["message"]).to_owned())
     }
 }
 
@@ -86,8 +150,8 @@ struct Count {
     failed: u64,
 }
 
-/// How much there is of each class of a manager.
-fn census(desk: &Desk, manager: &Value) -> Vec<Value> {
+/// The classes of a manager, each with its object if there is one, and how much there is of it.
+fn census(desk: &Desk, manager: &Value, all: &[Value]) -> Vec<(String, Option<Arc<Value>>, Count)> {
     let state = desk.state.lock();
     let mut counts: BTreeMap<&str, Count> = BTreeMap::new();
     for offer in state.index.offers() {
@@ -102,20 +166,10 @@ fn census(desk: &Desk, manager: &Value) -> Vec<Value> {
             _ => {}
         }
     }
-    let classes = manager["spec"]["classes"].as_array().into_iter().flatten();
-    classes
-        .map(|class| {
-            let name = text(&class["name"]);
-            let count = counts.remove(name).unwrap_or_default();
-            let there = state.classes.contains_key(name);
-            let mut entry = json!({
-                "name": name, "available": there, "instances": count.instances, "free": count.free,
-                "bound": count.bound, "scrubbing": count.scrubbing, "failed": count.failed,
-            });
-            if !there {
-                entry["message"] = json!(format!("there is no class {name}"));
-            }
-            entry
-        })
-        .collect()
+    let classes = stands_for(manager, all, state.classes.keys().map(String::as_str));
+    let row = |name: String| {
+        let count = counts.remove(name.as_str()).unwrap_or_default();
+        (name.clone(), state.classes.get(&name).cloned(), count)
+    };
+    classes.into_iter().map(row).collect()
 }

@@ -24,6 +24,8 @@ pub(crate) const API_VERSION: &str = "conductor.io/v1alpha1";
 struct Known {
     types: BTreeMap<String, Value>,
     managers: BTreeMap<String, Value>,
+    /// What providers say of the kinds they make.
+    providers: BTreeMap<String, Value>,
     /// Types to be looked at.
     dirty: BTreeSet<String>,
     /// Whether the managers are to be looked at.
@@ -41,6 +43,8 @@ pub(crate) struct Types {
     synced: AtomicBool,
 }
 
+/// The type of PersistentVolumes, as a Manager says it.
+const VOLUMES: &str = "persistentvolumes";
 /// How often what Managers show of their classes is brought up to date.
 const REFRESH: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
@@ -56,8 +60,10 @@ impl Types {
             busy: AtomicBool::new(false),
             synced: AtomicBool::new(false),
         });
-        for kind in ["ResourceType", "Manager"] {
-            let sink = Arc::new(TypeSink { types: types.clone(), managers: kind == "Manager" });
+        for (kind, shows) in
+            [("ResourceType", Shows::Types), ("Manager", Shows::Managers), ("Provider", Shows::Providers)]
+        {
+            let sink = Arc::new(TypeSink { types: types.clone(), shows });
             tasks.spawn(Watch::all(API_VERSION, kind).run(cx.api.clone(), sink));
         }
         let working = types.clone();
@@ -73,6 +79,11 @@ impl Types {
 
     async fn work(&self) {
         let mut counted = 0;
+        if self.desks.get(VOLUMES).is_some()
+            && let Err(failure) = self.introduce(VOLUMES, VOLUMES, None).await
+        {
+            tracing::debug!(%failure, "the manager of volumes could not be made");
+        }
         loop {
             let idle = tokio::time::timeout(REFRESH, self.changed.notified()).await.is_err();
             let changes: u64 = self.desks.all().iter().map(|desk| desk.changes.load(Ordering::Relaxed)).sum();
@@ -117,57 +128,66 @@ impl Types {
     }
 }
 
+#[derive(Clone, Copy)]
+enum Shows {
+    Types,
+    Managers,
+    Providers,
+}
+
 struct TypeSink {
     types: Arc<Types>,
-    managers: bool,
+    shows: Shows,
+}
+
+impl TypeSink {
+    /// Notes that an object is there, or no more.
+    fn note(&self, name: String, object: Option<Value>) {
+        {
+            let mut known = self.types.known.lock();
+            let known = &mut *known;
+            let all = match self.shows {
+                Shows::Types => &mut known.types,
+                Shows::Managers => &mut known.managers,
+                Shows::Providers => &mut known.providers,
+            };
+            match object {
+                Some(object) => drop(all.insert(name.clone(), object)),
+                None => drop(all.remove(&name)),
+            }
+            match self.shows {
+                Shows::Types => drop(known.dirty.insert(name)),
+                Shows::Managers | Shows::Providers => known.managers_dirty = true,
+            }
+        }
+        self.types.changed.notify_one();
+    }
 }
 
 impl Sink for TypeSink {
     fn apply(&self, object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        {
-            let mut known = self.types.known.lock();
-            if self.managers {
-                known.managers.insert(name, object);
-                known.managers_dirty = true;
-            } else {
-                known.types.insert(name.clone(), object);
-                known.dirty.insert(name);
-            }
-        }
-        self.types.changed.notify_one();
+        self.note(name, Some(object));
     }
 
     fn delete(&self, object: Value) {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        {
-            let mut known = self.types.known.lock();
-            if self.managers {
-                known.managers.remove(&name);
-                known.managers_dirty = true;
-            } else {
-                known.types.remove(&name);
-                known.dirty.insert(name);
-            }
-        }
-        self.types.changed.notify_one();
+        self.note(object["metadata"]["name"].as_str().unwrap_or_default().to_owned(), None);
     }
 
     fn synced(&self, names: &Names) {
-        {
-            let mut known = self.types.known.lock();
-            let there = |name: &String| names.contains(&(String::new(), name.clone()));
-            if self.managers {
-                known.managers.retain(|name, _| there(name));
-                known.managers_dirty = true;
-            } else {
-                let gone: Vec<String> = known.types.keys().filter(|name| !there(name)).cloned().collect();
-                for name in gone {
-                    known.types.remove(&name);
-                    known.dirty.insert(name);
-                }
-                self.types.synced.store(true, Ordering::Release);
-            }
+        let gone: Vec<String> = {
+            let known = self.types.known.lock();
+            let all = match self.shows {
+                Shows::Types => &known.types,
+                Shows::Managers => &known.managers,
+                Shows::Providers => &known.providers,
+            };
+            all.keys().filter(|name| !names.contains(&(String::new(), (*name).clone()))).cloned().collect()
+        };
+        gone.into_iter().for_each(|name| self.note(name, None));
+        match self.shows {
+            Shows::Types => self.types.synced.store(true, Ordering::Release),
+            Shows::Managers | Shows::Providers => self.types.known.lock().managers_dirty = true,
         }
         self.types.changed.notify_one();
     }

@@ -1,5 +1,7 @@
-//! A server in memory, managers on it, and ways to look at both.
+//! A cluster, managers on it, and ways to look at both.
 #![allow(dead_code, reason = "each test uses its part")]
+
+pub mod scenario;
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +12,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A server in memory, or any that a client reaches.
 pub struct Cluster {
-    pub server: Server,
+    server: Option<Server>,
+    client: kube::Client,
     pub api: Api,
 }
 
@@ -23,18 +27,33 @@ pub fn admin() -> std::sync::Arc<User> {
 
 impl Cluster {
     pub async fn start(types: bool) -> Cluster {
+        let server = Server::start(ServerOptions::default()).await.expect("a server");
+        let mut cluster = Cluster::of(server.client(admin()));
+        cluster.server = Some(server);
+        if types {
+            install::install(&cluster.api).await.expect("installed");
+        }
+        cluster
+    }
+
+    /// Any cluster.
+    pub fn of(client: kube::Client) -> Cluster {
         let filter = tracing_subscriber::EnvFilter::try_from_env("CONDUCTOR_LOG").unwrap_or_else(|_| "error".into());
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-        let server = Server::start(ServerOptions::default()).await.expect("a server");
-        let api = Api::new(server.client(admin()));
-        if types {
-            install::install(&api).await.expect("installed");
-        }
-        Cluster { server, api }
+        Cluster { server: None, api: Api::new(client.clone()), client }
+    }
+
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The server, where it is in this process.
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("a server in this process")
     }
 
     pub async fn managers(&self, options: Options) -> Managers {
-        Managers::start(self.server.client(admin()), options).await.expect("managers")
+        Managers::start(self.client(), options).await.expect("managers")
     }
 
     pub async fn create(&self, object: &Value) -> Value {
@@ -50,8 +69,11 @@ impl Cluster {
             };
             match result {
                 Ok(made) => return made,
-                // its kind is still being made
-                Err(failure) if failure.code == 404 && Instant::now() < deadline => {
+                // its kind is still being made; a Pod's service account, too
+                Err(failure)
+                    if (failure.code == 404 || failure.message.contains("serviceaccount"))
+                        && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 Err(failure) => panic!("{failure}: {object}"),

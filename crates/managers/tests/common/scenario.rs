@@ -1,0 +1,179 @@
+//! Scenarios: every rule as data. Each file of `scenarios/` has steps; each step does something or expects something.
+//!
+//! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim), `expect` (objects that cover these come to be),
+//! `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (objects that admission does
+//! not let in, with a part of what it says). In expectations null is "not there" and a text that begins with ~ is "contains".
+//! A file that says `types: true` needs the built-in types, one that says `admission: true` a server with our review.
+//! CONDUCTOR_SCENARIOS names files to run alone.
+
+use std::time::{Duration, Instant};
+
+use conductor_claims::lifecycle::Target;
+use conductor_claims::types::read_yaml;
+use serde_json::{Value, json};
+
+use super::{Cluster, PATIENCE, covers};
+
+pub struct Run {
+    pub name: String,
+    pub cluster: Cluster,
+}
+
+/// An object without what nobody wants to read in a failure.
+fn shown(mut object: Value) -> String {
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        meta.remove("managedFields");
+    }
+    format!("{object:#}")
+}
+
+fn list(step: &Value, key: &str) -> Vec<Value> {
+    match &step[key] {
+        Value::Array(items) => items.clone(),
+        Value::Null => Vec::new(),
+        one => vec![one.clone()],
+    }
+}
+
+impl Run {
+    async fn wait(&self, step: usize, what: &str, mut holds: impl AsyncFnMut() -> Result<(), String>) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(now) = holds().await {
+            assert!(Instant::now() < deadline, "{} step {step}: {what}\nbut: {now}", self.name);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Patches what was made for a claim, under whatever name, once it is there.
+    async fn made(&self, number: usize, made: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let claim = Target::of(&made["by"]);
+        let what = format!("a {} is made for {}", made["kind"], claim.name);
+        let found = std::cell::RefCell::new(None);
+        self.wait(number, &what, async || {
+            let claim = self.cluster.get(&claim).await.ok_or("there is no such claim")?;
+            let (version, kind) = (text(&made["apiVersion"]), text(&made["kind"]));
+            let all = self.cluster.api.list(&version, &kind, "").await.map_err(|e| e.to_string())?;
+            let ends = |o: &Value| text(&o["metadata"]["name"]).ends_with(&text(&claim["metadata"]["uid"]));
+            let own = all.into_iter().find(ends).ok_or_else(|| shown(claim))?;
+            *found.borrow_mut() = Some(Target::of(&own));
+            Ok(())
+        })
+        .await;
+        let target = found.into_inner().expect("it was found");
+        if made["patch"].is_object() {
+            self.cluster.patch(&target, made["patch"].clone()).await;
+        }
+        if made["status"].is_object() {
+            self.cluster.patch(&target.status(), json!({"status": made["status"]})).await;
+        }
+    }
+
+    async fn step(&self, number: usize, step: &Value) {
+        for object in list(step, "apply") {
+            let target = Target::of(&object);
+            let exists = !target.name.is_empty() && self.cluster.get(&target).await.is_some();
+            if exists {
+                self.cluster.patch(&target, object).await;
+            } else {
+                self.cluster.create(&object).await;
+            }
+        }
+        for object in list(step, "status") {
+            let target = Target::of(&object).status();
+            let plain = Target { status: false, ..target.clone() };
+            self.wait(number, &format!("{} {} exists", target.kind, target.name), async || {
+                self.cluster.get(&plain).await.map(drop).ok_or_else(|| "it does not".to_owned())
+            })
+            .await;
+            self.cluster.patch(&target, json!({"status": object["status"]})).await;
+        }
+        for made in list(step, "made") {
+            self.made(number, &made).await;
+        }
+        for object in list(step, "delete") {
+            self.cluster.delete(&Target::of(&object)).await;
+        }
+        for expected in list(step, "expect") {
+            let target = Target::of(&expected);
+            self.wait(number, &format!("expected {expected:#}"), async || match self.cluster.get(&target).await {
+                Some(live) if covers(&live, &expected) => Ok(()),
+                Some(live) => Err(shown(live)),
+                None => Err("it is not there".to_owned()),
+            })
+            .await;
+        }
+        for object in list(step, "gone") {
+            let target = Target::of(&object);
+            self.wait(number, &format!("expected to be gone: {target:?}"), async || {
+                self.cluster.get(&target).await.map_or(Ok(()), |live| Err(shown(live)))
+            })
+            .await;
+        }
+        for expected in list(step, "events") {
+            self.wait(number, &format!("expected event {expected}"), async || {
+                let events = self.cluster.api.list("v1", "Event", "").await.map_err(|e| e.to_string())?;
+                let told = events.iter().any(|e| covers(e, &expected));
+                if told {
+                    Ok(())
+                } else {
+                    Err(format!("told were {:?}", events.iter().map(|e| &e["message"]).collect::<Vec<_>>()))
+                }
+            })
+            .await;
+        }
+    }
+}
+
+/// A file.
+pub struct Scenario {
+    pub name: String,
+    content: Value,
+}
+
+impl Scenario {
+    /// All of them, or those that CONDUCTOR_SCENARIOS names.
+    pub fn all() -> Vec<Scenario> {
+        let only = std::env::var("CONDUCTOR_SCENARIOS").unwrap_or_default();
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+        let mut files: Vec<_> =
+            std::fs::read_dir(folder).expect("scenarios").filter_map(|f| Some(f.ok()?.path())).collect();
+        files.sort();
+        let mut all = Vec::new();
+        for file in files {
+            let name = file.file_stem().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+            if only.is_empty() || only.split(',').any(|o| o == name) {
+                let text = std::fs::read_to_string(&file).expect("a scenario");
+                let content = read_yaml(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+                all.push(Scenario { name, content });
+            }
+        }
+        all
+    }
+
+    /// Whether it needs the built-in types.
+    pub fn types(&self) -> bool {
+        self.content["types"] == true
+    }
+
+    /// Whether it needs our review at admission.
+    pub fn admission(&self) -> bool {
+        self.content["admission"] == true
+    }
+
+    /// Runs it; managers are running. At its end every invariant holds.
+    pub async fn run(&self, cluster: Cluster) -> Cluster {
+        let run = Run { name: self.name.clone(), cluster };
+        run.cluster.namespace("apps").await;
+        for (number, step) in list(&self.content, "steps").iter().enumerate() {
+            run.step(number, step).await;
+        }
+        run.wait(usize::MAX, "every invariant holds", async || {
+            let findings = conductor_managers::inspect::audit(&run.cluster.api).await.map_err(|e| e.to_string())?;
+            let broken: Vec<String> = findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect();
+            if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
+        })
+        .await;
+        run.cluster
+    }
+}
