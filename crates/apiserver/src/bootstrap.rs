@@ -2,6 +2,7 @@
 
 use machinery::status::Status;
 use serde_json::json;
+use store::{Expect, Op, Transaction};
 
 use crate::local::Local;
 use crate::server::Server;
@@ -26,5 +27,31 @@ pub async fn run(server: &Server) -> Result<(), Status> {
             local.ensure("/apis/scheduling.k8s.io/v1/priorityclasses", &class).await?;
         }
     }
-    Ok(())
+    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
+    if server.store().get("networking.k8s.io/servicecidrs", "kubernetes").is_none() {
+        let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [crate::plugins::services::CIDR]}});
+        local.ensure(cidrs, &cidr).await?;
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": server.0.now(),
+            "message": "Kubernetes default Service CIDR is ready",
+        });
+        local.merge(&format!("{cidrs}/kubernetes/status"), &json!({"status": {"conditions": [ready]}})).await?;
+    }
+    components(server).await
+}
+
+/// What a real one says about its parts, of which there is one here: where objects are kept. It can only be read.
+async fn components(server: &Server) -> Result<(), Status> {
+    let name = "etcd-0";
+    let catalog = server.0.catalog();
+    let Some(resource) = catalog.find("", "v1", "componentstatuses") else { return Ok(()) };
+    if server.store().get(&resource.table, name).is_some() {
+        return Ok(());
+    }
+    let status = json!({
+        "kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name},
+        "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}],
+    });
+    let op = Op::put(resource.table.clone(), name, resource.encode(&status), Expect::Absent);
+    server.store().commit(Transaction { ops: vec![op] }).await.map(drop).map_err(crate::plan::commit_status)
 }

@@ -140,7 +140,7 @@ impl Context {
     pub fn decode(&self, body: &Bytes, options: &WriteOptions) -> Result<Value, Status> {
         let (value, duplicates) = self.parse(body, Some(self.resource.schema()))?;
         let decoded = self.resource.decode(value)?;
-        self.strict(duplicates, decoded, options)
+        self.strict(body, duplicates, decoded, options)
     }
 
     /// Reads the body as another built-in kind, such as `Scale` on a Deployment. Any version of the kind's group is named
@@ -165,11 +165,20 @@ impl Context {
         fields.insert("kind".into(), kind.into());
         fields.insert("apiVersion".into(), api_version.into());
         let decoded = crate::resource::decode_builtin(schema, kind, version, value)?;
-        self.strict(duplicates, decoded, options)
+        self.strict(body, duplicates, decoded, options)
     }
 
-    fn strict(&self, duplicates: Vec<String>, decoded: Decoded, options: &WriteOptions) -> Result<Value, Status> {
-        let problems: Vec<String> = duplicates.into_iter().chain(decoded.strict).collect();
+    fn strict(
+        &self,
+        body: &[u8],
+        duplicates: Vec<String>,
+        decoded: Decoded,
+        options: &WriteOptions,
+    ) -> Result<Value, Status> {
+        let mut problems: Vec<String> = duplicates.into_iter().chain(decoded.strict).collect();
+        if problems.len() > 1 && !self.resource.is_custom() && media::body_encoding(&self.headers)? == Encoding::Json {
+            machinery::json::sort_by_place(body, &mut problems);
+        }
         if !problems.is_empty() {
             match options.field_validation {
                 FieldValidation::Ignore => {}
@@ -189,8 +198,8 @@ impl Context {
     /// Parses a body by its content type; gives what strict validation objects to so far.
     pub fn parse(&self, body: &Bytes, schema: Option<schema::Schema<'_>>) -> Result<(Value, Vec<String>), Status> {
         match media::body_encoding(&self.headers)? {
-            Encoding::Json => parse_json(body),
-            Encoding::Yaml => parse_yaml(body),
+            Encoding::Json => parse_json(body, &self.resource.kind),
+            Encoding::Yaml => parse_yaml(body, &self.resource.kind),
             Encoding::Protobuf => {
                 let schema = schema.ok_or_else(|| Status::unsupported_media_type("protobuf is not understood here"))?;
                 if self.resource.is_custom() {
@@ -273,8 +282,8 @@ impl Context {
     }
 }
 
-/// JSON, with duplicate fields reported.
-pub fn parse_json(body: &[u8]) -> Result<(Value, Vec<String>), Status> {
+/// JSON, with duplicate fields reported. What it should be is said if it is none.
+pub fn parse_json(body: &[u8], kind: &str) -> Result<(Value, Vec<String>), Status> {
     if body.is_empty() {
         return Err(Status::bad_request("the body is empty: send an object"));
     }
@@ -283,18 +292,39 @@ pub fn parse_json(body: &[u8]) -> Result<(Value, Vec<String>), Status> {
             let duplicates = parsed.strict_errors().collect();
             Ok((parsed.value, duplicates))
         }
-        Err(error) => {
-            Err(Status::bad_request(format!("the object provided is unrecognized (must be of type JSON): {error}")))
-        }
+        Err(error) => Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
+        ))),
     }
 }
 
-/// YAML, read as JSON.
-pub fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), Status> {
+/// YAML, read as JSON, with a field that stands twice reported.
+pub fn parse_yaml(body: &[u8], kind: &str) -> Result<(Value, Vec<String>), Status> {
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the YAML body is not UTF-8"))?;
-    let value: Value = serde_saphyr::from_str(text)
-        .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))?;
+    let wrong = |error: serde_saphyr::Error| Status::bad_request(format!("error converting YAML to JSON: {error}"));
+    let (value, twice) = match serde_saphyr::from_str::<Value>(text) {
+        Ok(value) => (value, None),
+        Err(error) => {
+            let Some(twice) = stands_twice(&error) else { return Err(wrong(error)) };
+            let last = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+            (serde_saphyr::from_str_with_options(text, last).map_err(wrong)?, Some(twice))
+        }
+    };
     // One more pass gives the same depth limit and number rules as JSON.
     let json = serde_json::to_vec(&value).map_err(Status::internal)?;
-    parse_json(&json)
+    let (value, _) = parse_json(&json, kind)?;
+    Ok((value, twice.into_iter().collect()))
+}
+
+/// What strict validation says if a YAML text is wrong for a key that stands twice only.
+fn stands_twice(error: &serde_saphyr::Error) -> Option<String> {
+    use serde_saphyr::Error;
+    match error {
+        Error::WithSnippet { error, .. } | Error::AliasError { error, .. } => stands_twice(error),
+        Error::DuplicateMappingKey { key, location } => {
+            let key = key.as_deref().unwrap_or_default();
+            Some(format!("yaml: unmarshal errors:\n  line {}: key {key:?} already set in map", location.line()))
+        }
+        _ => None,
+    }
 }

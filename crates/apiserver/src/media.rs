@@ -81,6 +81,15 @@ fn clauses(header: &str) -> Vec<Clause<'_>> {
 
 /// Which of the server's forms fits the `Accept` header. `lists` says whether the path can also be watched.
 pub fn negotiate(headers: &HeaderMap, pretty: bool, lists: bool) -> Result<Accept, Status> {
+    choose(headers, pretty, lists, true)
+}
+
+/// The next best for what has no table.
+pub fn without_tables(headers: &HeaderMap, accept: Accept) -> Result<Accept, Status> {
+    choose(headers, accept.pretty, false, false)
+}
+
+fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool) -> Result<Accept, Status> {
     let mut header = String::new();
     for value in headers.get_all(http::header::ACCEPT) {
         if let Ok(text) = value.to_str() {
@@ -103,7 +112,7 @@ pub fn negotiate(headers: &HeaderMap, pretty: bool, lists: bool) -> Result<Accep
         let param = |name: &str| clause.params.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let form = match (param("as"), param("g"), param("v")) {
             (None, ..) => Form::Object,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Table,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) if tables => Form::Table,
             (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Metadata,
             (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::MetadataList,
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Form::Discovery,

@@ -34,6 +34,13 @@ pub fn serve(
         "/metrics" => {
             return answer(200, Body::whole(server.metrics.text(server)), "text/plain; version=0.0.4; charset=utf-8");
         }
+        "/metrics/slis" => {
+            return answer(
+                200,
+                Body::whole(crate::metrics::checks(CHECKS)),
+                "text/plain; version=0.0.4; charset=utf-8",
+            );
+        }
         "/.well-known/openid-configuration" => {
             let issuer = server.tokens.issuer();
             return json_answer(
@@ -141,6 +148,7 @@ fn all_paths(server: &Inner) -> Vec<String> {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",

@@ -201,7 +201,9 @@ impl Resource {
     /// Makes an object ready to replace `old`, or a part of it.
     pub fn prepare_update(&self, subresource: &str, new: &mut Value, old: &Value, now: &str) {
         match (&self.nature, subresource) {
-            (Nature::BuiltIn(_), "" | "scale" | "binding") => {
+            // Where a Pod is put is no change of what it should be: its generation stays, its status says so.
+            (Nature::BuiltIn(_), "binding") => {}
+            (Nature::BuiltIn(_), "" | "scale") => {
                 kinds::strategy::prepare_update(&self.group, &self.kind, new, old);
             }
             (Nature::BuiltIn(_), subresource) => {

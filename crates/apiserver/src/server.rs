@@ -324,6 +324,10 @@ impl Server {
                 Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
                 Err(_) => JSON,
             };
+        let time = match time_of(&info, &query) {
+            Ok(time) => time,
+            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+        };
         let user = match inner.authenticate(&parts) {
             Ok(user) => user,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
@@ -352,6 +356,16 @@ impl Server {
             return inner.status_response(&Status::no_such_path(), accept, &parts.headers);
         };
         drop(catalog);
+        // What is only asked, never kept, has no table.
+        let accept = match accept.form {
+            Form::Table if inner.namespaces_optional(&resource) => {
+                match media::without_tables(&parts.headers, accept) {
+                    Ok(accept) => accept,
+                    Err(status) => return inner.status_response(&status, JSON, &parts.headers),
+                }
+            }
+            _ => accept,
+        };
         // Before a place is taken: a client that sends slowly keeps no one else out.
         let body = match read_body(body).await {
             Ok(body) => body,
@@ -386,7 +400,7 @@ impl Server {
             annotations: Mutex::default(),
         };
         let work = crate::dispatch::run(&cx, body);
-        let result = match tokio::time::timeout(REQUEST_TIME, work).await {
+        let result = match tokio::time::timeout(time, work).await {
             Ok(result) => result,
             Err(_) => {
                 let message = "Timeout: request did not complete within the allotted timeout";
@@ -417,6 +431,20 @@ fn refuse_foreign(dir: &std::path::Path) -> Result<(), StartError> {
         Some(found) => Err(StartError::Foreign(dir.to_owned(), found)),
         None => Ok(()),
     }
+}
+
+/// How long a request may take: as long as it says, and no longer than any. A watch has a time of its own.
+fn time_of(info: &RequestInfo, query: &Query) -> Result<Duration, Status> {
+    let asked = match query.get("timeout") {
+        Some(text) if &*info.verb != "watch" => text
+            .parse::<machinery::time::Duration>()
+            .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL - {error}")))?,
+        _ => Default::default(),
+    };
+    Ok(match u64::try_from(asked.0) {
+        Ok(nanos) if nanos > 0 => Duration::from_nanos(nanos).min(REQUEST_TIME),
+        _ => REQUEST_TIME,
+    })
 }
 
 const JSON: Accept = Accept { encoding: Encoding::Json, form: Form::Object, pretty: false };

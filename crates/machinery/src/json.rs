@@ -84,11 +84,32 @@ fn whole(float: f64) -> Option<i64> {
     (float.fract() == 0.0 && float.abs() < 9.2e18).then_some(float as i64)
 }
 
+/// Sorts what strict validation objects to by its place in the text, as a decoder that reads it once finds it.
+pub fn sort_by_place(bytes: &[u8], problems: &mut [String]) {
+    let notes = Notes { places: Some(RefCell::default()), ..Notes::default() };
+    let text = String::from_utf8_lossy(bytes);
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    deserializer.disable_recursion_limit();
+    if (Node { notes: &notes, depth: 0 }).deserialize(&mut deserializer).is_err() {
+        return;
+    }
+    let places = notes.places.unwrap_or_default().into_inner();
+    // A field is unknown where it first stands, and a duplicate where it stands again.
+    let place = |problem: &String| {
+        let mut of = places.iter().enumerate().filter(|(_, path)| problem.ends_with(path.as_str())).map(|(at, _)| at);
+        let first = of.next();
+        if problem.starts_with("duplicate") { of.next().or(first) } else { first }.unwrap_or(usize::MAX)
+    };
+    problems.sort_by_cached_key(place);
+}
+
 /// What is kept while reading: where we are, and what stood twice.
 #[derive(Default)]
 struct Notes {
     path: RefCell<String>,
     duplicates: RefCell<Vec<String>>,
+    /// All fields in the order of the text, quoted, if that is asked for.
+    places: Option<RefCell<Vec<String>>>,
 }
 
 impl Notes {
@@ -214,6 +235,10 @@ impl<'de> Visitor<'de> for Node<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             if fields.contains_key(&key) {
                 self.notes.duplicate(&key);
+            }
+            if let Some(places) = &self.notes.places {
+                let path = self.notes.within(&key, true, || crate::field::quote(&self.notes.path.borrow()));
+                places.borrow_mut().push(format!(" {path}"));
             }
             let value = self.notes.within(&key, true, || entries.next_value_seed(inner))?;
             fields.insert(key, value);

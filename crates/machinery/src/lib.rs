@@ -14,3 +14,4 @@ pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod version;

@@ -112,11 +112,12 @@ fn refresh(server: &Server, known: &mut Known) -> u64 {
     });
     if changed {
         let mut catalog = Catalog::builtin();
-        for serving in known.values() {
-            for resource in serving.definition.clone().resources() {
-                catalog.add(resource);
-            }
-        }
+        let mut resources: Vec<_> = known.values().flat_map(|serving| serving.definition.clone().resources()).collect();
+        resources.sort_by(|a, b| {
+            let version = || machinery::version::by_preference(&a.version, &b.version);
+            a.group.cmp(&b.group).then_with(version).then_with(|| a.plural.cmp(&b.plural))
+        });
+        resources.into_iter().for_each(|resource| catalog.add(resource));
         server.0.change_catalog(catalog);
     }
     // Those who watch begin anew, as in Kubernetes, and find what is served now.

@@ -12,7 +12,10 @@ use crate::local::Local;
 use crate::plan::parse_stored;
 use crate::server::Server;
 
-/// Gives every namespace its default service account and the CA's certificate, again if somebody deletes them.
+/// The ConfigMap with the CA's certificate.
+const CA: &str = "kube-root-ca.crt";
+
+/// Gives every namespace its default service account and the CA's certificate, again if somebody deletes or changes them.
 pub async fn provision(server: Server) {
     let local = Local::new(&server, "kube-controller-manager");
     'again: loop {
@@ -40,10 +43,14 @@ pub async fn provision(server: Server) {
             for event in events {
                 let new_namespace =
                     &*event.table == NAMESPACES && event.kind == EventKind::Put && event.previous.is_none();
-                let lost = event.kind == EventKind::Delete
-                    && (event.key().ends_with("/default") || event.key().ends_with("/kube-root-ca.crt"));
-                let name = event.key().split('/').next().unwrap_or_default();
-                if new_namespace || (lost && &*event.table != NAMESPACES) {
+                let (gone, changed) = (event.kind == EventKind::Delete, event.previous.is_some());
+                let (name, what) = event.key().split_once('/').unwrap_or((event.key(), ""));
+                let lost = match &*event.table {
+                    "core/serviceaccounts" => gone && what == "default",
+                    "core/configmaps" => (gone || changed) && what == CA,
+                    _ => false,
+                };
+                if new_namespace || lost {
                     ensure(&server, &local, name).await;
                 }
             }
@@ -68,15 +75,23 @@ pub async fn ensure(server: &Server, local: &Local, namespace: &str) {
         let account = json!({"metadata": {"name": "default", "namespace": namespace}});
         log(local.ensure(&format!("{base}/serviceaccounts"), &account).await);
     }
-    if store.get("core/configmaps", &format!("{namespace}/kube-root-ca.crt")).is_none() {
-        let map = json!({
-            "metadata": {
-                "name": "kube-root-ca.crt", "namespace": namespace,
-                "annotations": {"kubernetes.io/description": "The certificate of the CA that signs the API server's. Verify the server with it."},
-            },
-            "data": {"ca.crt": server.pki().ca()},
-        });
-        log(local.ensure(&format!("{base}/configmaps"), &map).await);
+    let data = json!({"ca.crt": server.pki().ca()});
+    match store.get("core/configmaps", &format!("{namespace}/{CA}")).map(|entry| parse_stored(&entry)) {
+        None => {
+            let map = json!({
+                "metadata": {
+                    "name": CA, "namespace": namespace,
+                    "annotations": {"kubernetes.io/description": "The certificate of the CA that signs the API server's. Verify the server with it."},
+                },
+                "data": data,
+            });
+            log(local.ensure(&format!("{base}/configmaps"), &map).await);
+        }
+        Some(Ok(mut map)) if map["data"] != data => {
+            map["data"] = data;
+            log(local.update(&format!("{base}/configmaps/{CA}"), &map).await.map(drop));
+        }
+        Some(_) => {}
     }
 }
 

@@ -55,8 +55,16 @@ fn query(name: &str, kind: &'static str, description: &str) -> Parameter {
 fn selecting() -> Vec<Parameter> {
     vec![
         query("continue", "string", "where the page begins, as the page before it said"),
-        query("fieldSelector", "string", "only objects with these fields: metadata.name=a"),
-        query("labelSelector", "string", "only objects with these labels: a=b,c in (d,e),!f"),
+        query(
+            "fieldSelector",
+            "string",
+            "restricts the list of returned objects to those with these fields: metadata.name=a",
+        ),
+        query(
+            "labelSelector",
+            "string",
+            "restricts the list of returned objects to those with these labels: a=b,c in (d,e),!f",
+        ),
         query("limit", "integer", "the most objects a page has"),
         query("resourceVersion", "string", "which state is asked for; empty: the newest"),
         query("resourceVersionMatch", "string", "how resourceVersion is meant: Exact or NotOlderThan"),
@@ -70,7 +78,7 @@ fn selecting() -> Vec<Parameter> {
 pub fn list() -> Vec<Parameter> {
     let mut all = selecting();
     all.push(query("allowWatchBookmarks", "boolean", "a watch also says up to where it has come"));
-    all.push(query("watch", "boolean", "changes are sent as they happen"));
+    all.push(query("watch", "boolean", "Watch for changes to the described resources: they are sent as they happen"));
     all
 }
 

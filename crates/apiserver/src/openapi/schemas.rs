@@ -1,6 +1,7 @@
 //! Types as OpenAPI v3 writes them: the named ones of built-in kinds refer to each other, those of custom resources stand
 //! where they are used.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use machinery::schema::{Field, ListKind, Opaque, Schema, Shape, Text};
@@ -306,11 +307,16 @@ impl Writer<'_> {
     }
 
     /// A field's description; the fields that all kinds and all lists share have the same everywhere.
-    fn describe(&self, owner: &str, field: &str) -> Option<&str> {
-        self.descriptions.of_field(owner, field).or_else(|| match field {
-            "apiVersion" | "kind" => self.descriptions.of_field("io.k8s.api.core.v1.ConfigMap", field),
-            "items" if owner.ends_with("List") => Some("The objects."),
-            "metadata" if owner.ends_with("List") => Some("About the list."),
+    fn describe(&self, owner: &str, field: &str) -> Option<Cow<'_, str>> {
+        let said = |owner: &str| self.descriptions.of_field(owner, field).map(Cow::Borrowed);
+        said(owner).or_else(|| match (field, owner.strip_suffix("List")) {
+            ("apiVersion" | "kind", _) => said("io.k8s.api.core.v1.ConfigMap"),
+            ("items", Some(item)) => {
+                let kind = item.rsplit('.').next().unwrap_or(item);
+                let resource = kinds::resources().iter().find(|own| own.kind == kind);
+                Some(format!("List of {}", resource.map_or("objects", |own| own.plural)).into())
+            }
+            ("metadata", Some(_)) => Some("About the list.".into()),
             _ => None,
         })
     }
@@ -376,7 +382,7 @@ impl Writer<'_> {
         self.type_meta(&mut schema["properties"]);
         let mut metadata = json!({"allOf": [{"$ref": format!("{COMPONENTS}{OBJECT_META}")}]});
         if let Some(text) = self.describe("io.k8s.api.core.v1.ConfigMap", "metadata") {
-            metadata["description"] = text.into();
+            metadata["description"] = text.into_owned().into();
         }
         schema["properties"]["metadata"] = metadata;
         schema["x-kubernetes-group-version-kind"] = gvks(resource, &resource.kind);
@@ -386,7 +392,7 @@ impl Writer<'_> {
     fn custom_list(&self, resource: &Resource) -> Value {
         let mut properties = json!({
             "items": {
-                "description": format!("The objects of kind {}.", resource.kind),
+                "description": format!("List of {}", resource.plural),
                 "type": "array",
                 "items": {"$ref": format!("{COMPONENTS}{}", component_name(resource))},
             },

@@ -16,7 +16,8 @@ use crate::plan::View;
 const ADDRESSES: &str = "allocations/addresses";
 const PORTS: &str = "allocations/nodeports";
 
-/// The addresses are those of 10.96.0.0/16.
+/// Where the addresses are from.
+pub const CIDR: &str = "10.96.0.0/16";
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const SIZE: u32 = 1 << 16;
 /// The first addresses are given out last, so that there is room for those who ask for a certain one.

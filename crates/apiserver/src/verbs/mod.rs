@@ -1,6 +1,7 @@
 //! The verbs of the API.
 
 pub mod delete;
+pub mod eviction;
 pub mod get;
 pub mod list;
 pub mod patch;

@@ -78,9 +78,14 @@ impl Context {
                     let error = machinery::field::Error::required(&path, "is required for apply patch");
                     return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
                 }
-                let (value, duplicates) = parse_yaml(body)?;
-                if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
-                    return Err(Status::bad_request(format!("strict decoding error: {}", duplicates.join(", "))));
+                let (value, duplicates) = parse_yaml(body, &self.resource.kind)?;
+                match options.field_validation {
+                    FieldValidation::Strict if !duplicates.is_empty() => {
+                        let list = duplicates.join(", ");
+                        return Err(Status::bad_request(format!("error strict decoding YAML: {list}")));
+                    }
+                    FieldValidation::Warn => duplicates.into_iter().for_each(|problem| self.warn(problem)),
+                    _ => {}
                 }
                 Ok(Patch::Apply(value))
             }
@@ -99,8 +104,18 @@ impl Context {
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
         let refused = |why: String| {
             let path = machinery::field::Path::root("patch");
-            Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, patched.to_string(), why)])
+            let shown = match patch {
+                Patch::Strategic(patch) => go_text(patch),
+                _ => patched.to_string(),
+            };
+            Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, shown, why)])
         };
+        if let Patch::Strategic(_) = patch {
+            // Kubernetes reads the result of such a patch in another way, and says so in other words.
+            if let Err(error) = machinery::schema::decode(patched.clone(), self.resource.schema()) {
+                return Err(refused(error.of_conversion()));
+            }
+        }
         let decoded = self.resource.decode(patched.clone()).map_err(|status| match status.code {
             400 => {
                 let what = format!(
@@ -147,5 +162,21 @@ impl Context {
 }
 
 fn patch_json(body: &[u8]) -> Result<Value, Status> {
-    parse_json(body).map(|(value, _)| value)
+    parse_json(body, "JSON").map(|(value, _)| value)
+}
+
+/// A value as Go prints it: `map[metadata:map[labels:wrong]]`.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_text).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let mut fields: Vec<String> =
+                fields.iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
+            fields.sort_unstable();
+            format!("map[{}]", fields.join(" "))
+        }
+        other => other.to_string(),
+    }
 }

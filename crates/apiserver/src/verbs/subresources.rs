@@ -30,7 +30,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         ("scale", _) => super::scale::write(cx, body).await,
         ("token", "create") => token(cx, &body).await,
         ("binding", "create") => binding(cx, body).await,
-        ("eviction", "create") => eviction(cx, body).await,
+        ("eviction", "create") => super::eviction::create(cx, body).await,
         ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
             // The object must exist to be refused for want of a node.
             cx.get()?;
@@ -225,49 +225,11 @@ async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             None => *conditions = json!([scheduled]),
         }
         crate::write::meta_mut(&mut object).remove("resourceVersion");
-        Ok(Change { object, conditional: false, tracked: false })
+        // Nobody owns where a Pod was put.
+        Ok(Change { object, conditional: false, tracked: true })
     };
     let change = &change;
     cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
-    let mut status = Status::new(201, "", "");
-    status.code = 201;
-    Ok(cx.server.plain_status(&status, cx.accept))
-}
-
-/// `pods/eviction`: a deletion that disruption budgets may refuse.
-async fn eviction(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
-    let options = cx.write_options("CreateOptions")?;
-    let eviction = cx.decode_as(&body, ("policy", "v1", "Eviction"), &options)?;
-    let pod = stored(cx).await?;
-    let budgets = cx.server.store.list(
-        "policy/poddisruptionbudgets",
-        store::KeyRange::prefix(&format!("{}/", cx.info.namespace)),
-        None,
-    );
-    let labels = pod["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    for entry in budgets.map(|list| list.entries).unwrap_or_default() {
-        let budget = crate::plan::parse_stored(&entry)?;
-        let Ok(selector) = machinery::selector::Selector::from_object(&budget["spec"]["selector"]) else { continue };
-        if finished || selector.is_nothing() || !selector.matches(&labels) {
-            continue;
-        }
-        if budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0 {
-            let name = budget["metadata"]["name"].as_str().unwrap_or_default();
-            let status =
-                Status::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10);
-            return Err(status.cause(
-                "DisruptionBudget",
-                "",
-                format!("The disruption budget {name} allows no disruption right now"),
-            ));
-        }
-    }
-    let body = match &eviction["deleteOptions"] {
-        Value::Null => Bytes::new(),
-        options => Bytes::from(options.to_string()),
-    };
-    cx.delete_with(body).await?;
     let mut status = Status::new(201, "", "");
     status.code = 201;
     Ok(cx.server.plain_status(&status, cx.accept))

@@ -3,3 +3,4 @@
 mod client;
 mod gc;
 mod others;
+mod pods;

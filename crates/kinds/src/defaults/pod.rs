@@ -20,6 +20,10 @@ pub(super) fn pod(pod: &mut Value) {
     let host_network = flag(spec, "hostNetwork");
     if let Some(map) = spec.as_object_mut() {
         fill(map, "enableServiceLinks", true);
+        // Nothing ends before it began.
+        if map.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+            map.insert("terminationGracePeriodSeconds".into(), 1.into());
+        }
     }
     if host_network {
         for containers in ["containers", "initContainers"] {

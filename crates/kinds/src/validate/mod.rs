@@ -22,7 +22,7 @@ mod service;
 mod sources;
 mod storage;
 
-use conductor_machinery::field::Errors;
+use conductor_machinery::field::{Errors, Path};
 use conductor_machinery::names::{self, NameRule};
 use serde_json::Value;
 
@@ -36,8 +36,15 @@ pub fn name_rule(group: &str, kind: &str) -> NameRule {
         ("", "Event") | ("policy", "PodDisruptionBudget") | ("certificates.k8s.io", "CertificateSigningRequest") => {
             any_name
         }
+        ("networking.k8s.io", "IPAddress") => name_is_address,
         _ => names::name_is_subdomain,
     }
+}
+
+/// An IPAddress is named by the address.
+fn name_is_address(name: &str, _: bool) -> Vec<String> {
+    let errors = names::ip::validate_ip(&Path::empty(), name, names::ip::Strictness::Canonical);
+    errors.into_iter().map(|error| error.detail).collect()
 }
 
 /// Old clients name core Events after times and objects; nothing was ever refused, as with some other kinds.

@@ -121,3 +121,28 @@ proptest! {
         let _ = Envelope::scan(&bytes);
     }
 }
+
+#[test]
+fn problems_are_told_in_the_order_of_the_text() {
+    let text = br#"{"b": 1, "x": {"q": 1}, "b": 2, "x": {"q": 2}, "l": [{"z": 1}]}"#;
+    let problems = [
+        r#"unknown field "x""#,
+        r#"duplicate field "b""#,
+        r#"unknown field "x.q""#,
+        r#"duplicate field "x""#,
+        r#"unknown field "l[0].z""#,
+    ];
+    let expected = [
+        r#"unknown field "x""#,
+        r#"unknown field "x.q""#,
+        r#"duplicate field "b""#,
+        r#"duplicate field "x""#,
+        r#"unknown field "l[0].z""#,
+    ];
+    let mut sorted = problems.map(str::to_owned);
+    super::sort_by_place(text, &mut sorted);
+    assert_eq!(sorted, expected);
+    sorted.reverse();
+    super::sort_by_place(text, &mut sorted);
+    assert_eq!(sorted, expected);
+}

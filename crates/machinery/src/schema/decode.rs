@@ -43,6 +43,30 @@ pub enum DecodeError {
     Depth,
 }
 
+impl DecodeError {
+    /// The same in the words of Kubernetes' conversion from unstructured objects, which reads what a strategic merge gives.
+    pub fn of_conversion(&self) -> String {
+        let DecodeError::Type { found, wanted, .. } = self else { return self.to_string() };
+        let (kind, name) = match found.split(' ').next().unwrap_or_default() {
+            "object" => ("map", "map[string]interface {}"),
+            "array" => ("slice", "[]interface {}"),
+            "bool" => ("bool", "bool"),
+            "string" => ("string", "string"),
+            _ if found.contains(['.', 'e', 'E']) => ("float64", "float64"),
+            _ => ("int64", "int64"),
+        };
+        match wanted.as_str() {
+            wanted if wanted.starts_with("map[") => format!("cannot restore map from {kind}"),
+            wanted if wanted.starts_with("[]") => format!("cannot restore slice from {kind}"),
+            "string" if kind != "int64" => "unrecognized type: string".into(),
+            "bool" => "unrecognized type: bool".into(),
+            "string" | "int32" | "int64" if name.ends_with("64") => format!("cannot convert {name} to {wanted}"),
+            "int32" | "int64" => format!("unrecognized type: {wanted}"),
+            _ => format!("cannot restore struct from: {kind}"),
+        }
+    }
+}
+
 /// Reads a value of a built-in type: fields that the type does not have are dropped and named, nulls become zero values,
 /// quantities, times and base64 are brought into canonical form, empty values are left out or written just as Go does.
 ///

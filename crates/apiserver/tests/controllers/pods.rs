@@ -1,0 +1,106 @@
+//! What the server does about Pods that others schedule and evict, and what a fresh one has.
+
+use super::client::Client;
+use http::Method;
+use serde_json::{Value, json};
+
+const JSON: &str = "application/json";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+async fn runs(client: &Client, name: &str) {
+    let pod = json!({"metadata": {"name": name, "labels": {"app": "web"}}, "spec": {
+        "terminationGracePeriodSeconds": -1, "containers": [{"name": "c", "image": "i"}],
+    }});
+    client.create(PODS, pod).await;
+    let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
+    client.create(&format!("{PODS}/{name}/binding"), binding).await;
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    client.merge(&format!("{PODS}/{name}/status"), running).await;
+}
+
+async fn evict(client: &Client, name: &str) -> (u16, Value) {
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    client.send(Method::POST, &format!("{PODS}/{name}/eviction"), JSON, eviction).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_says_where_and_changes_nothing_else() {
+    let client = Client::in_memory().await;
+    client
+        .create(PODS, json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+        .await;
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    client.create(&format!("{PODS}/p/binding"), binding).await;
+    let pod = client.get(&format!("{PODS}/p")).await.unwrap();
+    assert_eq!(pod["spec"]["nodeName"], "n");
+    assert_eq!(pod["metadata"]["generation"], 1);
+    assert_eq!(pod["status"]["conditions"][0]["type"], "PodScheduled");
+    let managers = pod["metadata"]["managedFields"].as_array().unwrap();
+    assert!(managers.iter().all(|own| own["subresource"] != "binding"), "{managers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evictions_are_charged_to_the_budget() {
+    let client = Client::in_memory().await;
+    for name in ["a", "b", "c"] {
+        runs(&client, name).await;
+    }
+    assert_eq!(client.get(&format!("{PODS}/a")).await.unwrap()["spec"]["terminationGracePeriodSeconds"], 1);
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let budget = json!({"metadata": {"name": "one"}, "spec": {"minAvailable": 2, "selector": selector}});
+    client.create(BUDGETS, budget).await;
+    let (code, answer) = evict(&client, "a").await;
+    assert_eq!(code, 429, "no controller has looked at it yet: {answer}");
+    let status = json!({"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2,
+        "expectedPods": 3});
+    client.merge(&format!("{BUDGETS}/one/status"), json!({"status": status})).await;
+
+    let (code, answer) = evict(&client, "a").await;
+    assert_eq!((code, &answer["status"]), (201, &json!("Success")), "{answer}");
+    let pod = client.get(&format!("{PODS}/a")).await.unwrap();
+    assert!(pod["metadata"].get("deletionTimestamp").is_some());
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|own| own["type"] == "DisruptionTarget" && own["status"] == "True"));
+    let status = client.get(&format!("{BUDGETS}/one")).await.unwrap()["status"].clone();
+    assert_eq!(status["disruptionsAllowed"], 0);
+    assert!(status["disruptedPods"].get("a").is_some(), "{status}");
+
+    let (code, answer) = evict(&client, "b").await;
+    assert_eq!(code, 429);
+    assert!(
+        answer["details"]["causes"][0]["message"].as_str().unwrap().contains("does not allow evicting"),
+        "{answer}"
+    );
+
+    let second = json!({"metadata": {"name": "two"}, "spec": {"minAvailable": 2, "selector": selector}});
+    client.create(BUDGETS, second).await;
+    assert_eq!(evict(&client, "b").await.0, 500, "two budgets cannot both be asked");
+    client.merge(&format!("{PODS}/c/status"), json!({"status": {"phase": "Failed"}})).await;
+    assert_eq!(evict(&client, "c").await.0, 201, "what does not run is not disrupted");
+    let wrong = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "other"}});
+    assert_eq!(client.send(Method::POST, &format!("{PODS}/b/eviction"), JSON, wrong).await.0, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ca_is_published_again_when_it_is_deleted_or_changed() {
+    let client = Client::in_memory().await;
+    let map = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt";
+    let ca = client.get(map).await.unwrap()["data"]["ca.crt"].clone();
+    client.delete(map, "").await;
+    client.until(map, "again", |own| own.is_some_and(|own| own["data"]["ca.crt"] == ca)).await;
+    client.merge(map, json!({"data": {"ca.crt": "", "more": "x"}})).await;
+    client.until(map, "as it was", |own| own.is_some_and(|own| own["data"] == json!({"ca.crt": ca}))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_server_says_what_it_is_made_of() {
+    let client = Client::in_memory().await;
+    let cidr = client.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.unwrap();
+    assert_eq!(
+        (&cidr["spec"]["cidrs"][0], &cidr["status"]["conditions"][0]["status"]),
+        (&json!("10.96.0.0/16"), &json!("True"))
+    );
+    let components = client.items("/api/v1/componentstatuses").await;
+    assert_eq!(components[0]["conditions"][0]["type"], "Healthy");
+}
