@@ -53,7 +53,7 @@ impl Plugin for RuntimeClass {
                 ))
             };
         };
-        let classes = self.0.get();
+        let classes = self.0.get(attributes.view);
         let Some(class) = classes.get(name) else {
             let why = format!("pod rejected: RuntimeClass {name:?} not found");
             return Err(forbidden(attributes, why));
