@@ -30,11 +30,6 @@ impl Catalog {
     pub fn builtin() -> Catalog {
         let mut catalog = Catalog::default();
         for resource in kinds::resources() {
-            // Shown in two versions by Kubernetes; here in the one it is stored in.
-            if (resource.group, resource.version, resource.plural) == ("autoscaling", "v1", "horizontalpodautoscalers")
-            {
-                continue;
-            }
             let strings = |list: &[&str]| list.iter().map(|text| (*text).into()).collect::<Vec<Box<str>>>();
             catalog.add(Arc::new(Resource {
                 group: resource.group.into(),

@@ -86,7 +86,7 @@ impl Context {
 
     /// 422 for the object in question.
     pub fn invalid(&self, name: &str, errors: &[field::Error]) -> Status {
-        Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
+        Status::invalid(self.resource.internal_group(), &self.resource.kind, name, errors)
     }
 
     /// The options of a write.

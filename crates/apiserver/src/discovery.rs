@@ -58,13 +58,17 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value>
         entries.extend(resource.subresources.iter().map(|sub| legacy_subresource(resource, sub)));
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 fn legacy(resource: &Resource) -> Value {
     let mut entry = json!({
         "name": *resource.plural, "singularName": *resource.singular, "namespaced": resource.namespaced,
-        "kind": *resource.kind, "verbs": sorted(&resource.verbs),
+        "kind": *resource.kind, "verbs": verbs(resource),
     });
     if !resource.short_names.is_empty() {
         entry["shortNames"] = strings(&resource.short_names);
@@ -116,7 +120,7 @@ fn aggregated(catalog: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
 fn modern(resource: &Resource) -> Value {
     let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
-        "resource": *resource.plural, "singularResource": *resource.singular, "verbs": sorted(&resource.verbs),
+        "resource": *resource.plural, "singularResource": *resource.singular, "verbs": verbs(resource),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "responseKind": kind(&resource.group, &resource.version, &resource.kind),
     });
@@ -145,6 +149,11 @@ fn strings(list: &[Box<str>]) -> Value {
     list.iter().map(|text| Value::from(&**text)).collect()
 }
 
+/// Sorted, but for custom resources, whose order Kubernetes wrote down.
+fn verbs(resource: &Resource) -> Value {
+    if resource.is_custom() { strings(&resource.verbs) } else { sorted(&resource.verbs) }
+}
+
 fn sorted(list: &[Box<str>]) -> Value {
     let mut list: Vec<&str> = list.iter().map(|text| &**text).collect();
     list.sort_unstable();
@@ -153,7 +162,11 @@ fn sorted(list: &[Box<str>]) -> Value {
 
 fn storage_hash(resource: &Resource) -> String {
     use base64::Engine;
-    let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
+    let (group, version) = match resource.twin() {
+        Some(twin) => (twin.group(), twin.version()),
+        None => (&*resource.group, resource.storage_version()),
+    };
+    let text = format!("{group}/{version}/{}", resource.kind);
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }

@@ -34,7 +34,10 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             cx.warn(warning);
         }
     }
-    if !resource.is_custom() {
+    let collection_only = info.verb == "create" && !info.name.is_empty();
+    let object_only = matches!(&*info.verb, "update" | "patch") && info.name.is_empty();
+    let unread = info.verb == "patch" && !cx.is_patch();
+    if !(resource.is_custom() || collection_only || object_only || unread) {
         if let Some(warning) = kinds::warnings::deprecated_api(&resource.group, &resource.version, &resource.kind) {
             cx.warn(warning);
         }
@@ -47,7 +50,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     match &*info.verb {
         "get" => finish(cx, cx.get()?).await,
         "create" if &*resource.group == crate::transactions::GROUP => crate::transactions::run(cx, &body).await,
-        "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body),
+        "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body).await,
         "create" => {
             if !info.name.is_empty() {
                 return Err(Status::method_not_allowed());

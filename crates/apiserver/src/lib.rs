@@ -41,7 +41,6 @@ mod reviews;
 mod server;
 mod table;
 mod transactions;
-mod twin;
 pub mod user;
 mod verbs;
 pub mod webhook;

@@ -54,7 +54,7 @@ fn make_filter(group: &str, kind: &str, subresource: &str) -> Filter {
 /// conversion that is missing, waits for it and is done anew with its answer: it is pure, so nothing is lost.
 async fn tracked<R>(cx: &Context, work: impl Fn(Tracker<'_>) -> R) -> Result<R, String> {
     let custom = match &cx.resource.nature {
-        Nature::BuiltIn(_) => return Ok(with_tracker(cx, &OneVersion, &work)),
+        Nature::BuiltIn(_) => return Ok(with_tracker(cx, builtin(&cx.resource), &work)),
         Nature::Custom(custom) => custom,
     };
     let Some(webhook) = custom.webhook() else { return Ok(with_tracker(cx, custom.definition(), &work)) };
@@ -100,10 +100,19 @@ impl Converter for Answers<'_> {
     }
 }
 
+/// To the other version of a built-in kind, if it has one.
+fn builtin(resource: &Resource) -> &'static dyn Converter {
+    match kinds::twins::pair(&resource.group, &resource.kind) {
+        Some(pair) => pair,
+        None => &OneVersion,
+    }
+}
+
 fn with_tracker<R>(cx: &Context, converter: &dyn Converter, work: impl FnOnce(Tracker<'_>) -> R) -> R {
     let api_version = cx.resource.api_version();
     let reset = reset(&cx.resource, &cx.info.subresource);
     let subresource = cx.info.subresource.as_str();
+    let pair = if cx.resource.is_custom() { None } else { kinds::twins::pair(&cx.resource.group, &cx.resource.kind) };
     work(Tracker {
         schema: cx.resource.schema(),
         api_version: &api_version,
@@ -113,7 +122,7 @@ fn with_tracker<R>(cx: &Context, converter: &dyn Converter, work: impl FnOnce(Tr
         converter,
         custom: cx.resource.is_custom(),
         // As in Kubernetes: what the main resource resets, it does so in the version that was asked for only.
-        reset_elsewhere: if subresource == "status" { &reset } else { &Filter::Everything },
+        reset_elsewhere: if subresource == "status" || pair.is_some() { &reset } else { &Filter::Everything },
     })
 }
 
@@ -132,7 +141,7 @@ pub async fn update(cx: &Context, old: Option<&Value>, new: &mut Value, manager:
         })
     } else {
         let converter: &dyn Converter = match &cx.resource.nature {
-            Nature::BuiltIn(_) => &OneVersion,
+            Nature::BuiltIn(_) => builtin(&cx.resource),
             Nature::Custom(custom) => custom.definition(),
         };
         with_tracker(cx, converter, |tracker| tracker.update(old, new, manager, now)).map_err(|error| error.to_string())

@@ -81,15 +81,20 @@ fn clauses(header: &str) -> Vec<Clause<'_>> {
 
 /// Which of the server's forms fits the `Accept` header. `lists` says whether the path can also be watched.
 pub fn negotiate(headers: &HeaderMap, pretty: bool, lists: bool) -> Result<Accept, Status> {
-    choose(headers, pretty, lists, true)
+    choose(headers, pretty, lists, true, true)
 }
 
 /// The next best for what has no table.
 pub fn without_tables(headers: &HeaderMap, accept: Accept) -> Result<Accept, Status> {
-    choose(headers, accept.pretty, false, false)
+    choose(headers, accept.pretty, false, false, true)
 }
 
-fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool) -> Result<Accept, Status> {
+/// The next best for custom resources, which have no protobuf form of their own.
+pub fn without_protobuf(headers: &HeaderMap, accept: Accept) -> Result<Accept, Status> {
+    choose(headers, accept.pretty, false, true, false)
+}
+
+fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool, protobuf: bool) -> Result<Accept, Status> {
     let mut header = String::new();
     for value in headers.get_all(http::header::ACCEPT) {
         if let Ok(text) = value.to_str() {
@@ -118,6 +123,9 @@ fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool) -> Resul
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Form::Discovery,
             _ => continue,
         };
+        if !protobuf && (encoding, form) == (Encoding::Protobuf, Form::Object) {
+            continue;
+        }
         return Ok(Accept { encoding, form, pretty });
     }
     let offered = [
@@ -127,6 +135,10 @@ fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool) -> Resul
         "application/json;stream=watch",
         "application/vnd.kubernetes.protobuf;stream=watch",
     ];
+    if !protobuf || !tables {
+        let why = format!("only the following media types are accepted: {}", offered[..3].join(", "));
+        return Err(Status::new(406, "NotAcceptable", why));
+    }
     Err(Status::not_acceptable(&offered[..if lists { 5 } else { 3 }]))
 }
 

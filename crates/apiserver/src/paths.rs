@@ -84,12 +84,15 @@ pub fn serve(
             response
         }
         Some(document) => json_answer(&document, accept),
-        None => {
-            let mut response = answer(404, Body::whole("404 page not found\n"), TEXT);
-            response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-            response
-        }
+        None => no_page(),
     }
+}
+
+/// What is said of a path that nobody knows.
+pub fn no_page() -> Response<Body> {
+    let mut response = answer(404, Body::whole("404 page not found\n"), TEXT);
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -86,9 +86,14 @@ impl Renderer {
                 self.server.now_seconds(),
                 true,
             )),
-            Form::Metadata | Form::MetadataList => self.encode(&partial(object)),
+            Form::Metadata | Form::MetadataList => self.encode(&self.partial(object)),
             Form::Object | Form::Discovery => self.encode_object(object),
         }
+    }
+
+    fn partial(&self, object: &Value) -> Value {
+        let metadata = self.resource.metadata(object);
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
     }
 
     fn encode_object(&self, object: &Value) -> Body {
@@ -157,7 +162,7 @@ impl Renderer {
         }
         let (mut kind, mut api_version) = (self.resource.list_kind.to_string(), self.resource.api_version());
         if matches!(self.accept.form, Form::Metadata | Form::MetadataList) {
-            items = items.iter().map(partial).collect();
+            items = items.iter().map(|object| self.partial(object)).collect();
             (kind, api_version) = ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into());
         } else if self.accept.encoding == Encoding::Protobuf && !self.resource.is_custom() {
             let list = json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items});
@@ -239,7 +244,7 @@ impl Renderer {
                 self.frame(out, kind, table.to_string().into_bytes(), |_| Vec::new(), &table);
             }
             Form::Metadata | Form::MetadataList => {
-                let object = partial(object);
+                let object = self.partial(object);
                 self.frame(out, kind, object.to_string().into_bytes(), |_| Vec::new(), &object);
             }
             Form::Object | Form::Discovery => {
@@ -330,8 +335,4 @@ pub fn encode_ordered(value: &Value, accept: Accept) -> Vec<u8> {
         None => out = encode(value, accept),
     }
     out
-}
-
-fn partial(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }

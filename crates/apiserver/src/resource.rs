@@ -1,14 +1,15 @@
 //! A resource as the server serves it: built in or custom, the same to every verb.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use kinds::twins::{Twin, twin};
 use machinery::field;
 use machinery::schema::{self, Schema};
 use machinery::status::Status;
 use serde_json::Value;
 
 use crate::custom::Custom;
-use crate::twin::is_twin;
 
 /// A part of an object with verbs of its own.
 #[derive(Clone, Debug)]
@@ -79,6 +80,17 @@ impl Resource {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// The version that its objects are stored in.
+    pub fn storage_version(&self) -> &str {
+        match &self.nature {
+            Nature::BuiltIn(_) => &self.version,
+            Nature::Custom(custom) => {
+                let definition = custom.definition();
+                &definition.versions[definition.storage()].name
+            }
+        }
+    }
+
     /// The schema of its objects.
     pub fn schema(&self) -> Schema<'_> {
         match &self.nature {
@@ -144,6 +156,12 @@ impl Resource {
                 self.kind
             )));
         }
+        if self.is_custom() && api_version == own && *kind != *self.kind {
+            let name = fields.get("metadata").and_then(|meta| meta["name"].as_str()).unwrap_or_default();
+            let why = format!("must be {}", self.kind);
+            let error = field::Error::invalid(&field::Path::root("kind"), kind, why);
+            return Err(Status::invalid(&self.group, kind, name, &[error]));
+        }
         if (!api_version.is_empty() && api_version != own) || (!kind.is_empty() && *kind != *self.kind) {
             return Err(Status::bad_request(format!(
                 "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for version {api_version:?}",
@@ -166,10 +184,10 @@ impl Resource {
     /// Fills in defaults.
     pub fn default(&self, object: &mut Value) {
         match &self.nature {
-            Nature::BuiltIn(_) => {
-                schema::apply_openapi_defaults(object, self.schema());
-                kinds::defaults::apply(&self.group, &self.kind, object);
-            }
+            Nature::BuiltIn(_) => self.internally(object, |object| {
+                schema::apply_openapi_defaults(object, self.internal_schema());
+                kinds::defaults::apply(self.internal_group(), &self.kind, object);
+            }),
             Nature::Custom(custom) => custom.default(object),
         }
     }
@@ -193,7 +211,9 @@ impl Resource {
     /// Makes an object ready to be created: nothing a client may not set is set.
     pub fn prepare_create(&self, object: &mut Value) {
         match &self.nature {
-            Nature::BuiltIn(_) => kinds::strategy::prepare_create(&self.group, &self.kind, object),
+            Nature::BuiltIn(_) => self.internally(object, |object| {
+                kinds::strategy::prepare_create(self.internal_group(), &self.kind, object);
+            }),
             Nature::Custom(custom) => custom.prepare_create(object),
         }
     }
@@ -203,11 +223,12 @@ impl Resource {
         match (&self.nature, subresource) {
             // Where a Pod is put is no change of what it should be: its generation stays, its status says so.
             (Nature::BuiltIn(_), "binding") => {}
-            (Nature::BuiltIn(_), "" | "scale") => {
-                kinds::strategy::prepare_update(&self.group, &self.kind, new, old);
-            }
             (Nature::BuiltIn(_), subresource) => {
-                kinds::strategy::prepare_subresource_update(&self.group, &self.kind, subresource, new, old, now);
+                let (group, old) = (self.internal_group(), &*self.internal(old));
+                self.internally(new, |new| match subresource {
+                    "" | "scale" => kinds::strategy::prepare_update(group, &self.kind, new, old),
+                    _ => kinds::strategy::prepare_subresource_update(group, &self.kind, subresource, new, old, now),
+                });
             }
             (Nature::Custom(custom), "status") => custom.prepare_status_update(new, old),
             (Nature::Custom(custom), _) => custom.prepare_update(new, old),
@@ -218,7 +239,10 @@ impl Resource {
     pub fn validate_create(&self, object: &Value) -> field::Errors {
         match &self.nature {
             Nature::BuiltIn(_) => {
-                let mut errors = self.validate_meta(object);
+                let object = &*self.internal(object);
+                // Two kinds are first asked for the little that was ever asked of them.
+                let late = matches!(self.gk(), ("", "Event") | ("policy", "PodDisruptionBudget"));
+                let mut errors = if late { field::Errors::new() } else { self.validate_meta(object) };
                 if self.gk() == CRD {
                     errors.extend(crate::custom::check::create(object));
                 } else {
@@ -226,6 +250,15 @@ impl Resource {
                     if crate::policies::check::applies(&self.group) {
                         errors.extend(crate::policies::check::check(&self.kind, object));
                     }
+                    if self.gk() == ("certificates.k8s.io", "CertificateSigningRequest") {
+                        errors.extend(crate::plugins::certificates::check(object));
+                    }
+                }
+                if errors.is_empty() {
+                    // Whatever a kind allows, a name is part of a path.
+                    let (meta, path) = (&object["metadata"], field::Path::root("metadata"));
+                    let rule = machinery::names::name_is_path_segment;
+                    errors = machinery::meta::validate_object_meta(meta, self.namespaced, rule, &path);
                 }
                 errors
             }
@@ -240,6 +273,7 @@ impl Resource {
     /// What is wrong with a changed object.
     pub fn validate_update(&self, subresource: &str, new: &Value, old: &Value) -> field::Errors {
         let path = field::Path::root("metadata");
+        let (new, old) = (&*self.internal(new), &*self.internal(old));
         let mut errors = machinery::meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &path);
         match &self.nature {
             Nature::BuiltIn(_) if self.gk() == CRD => {
@@ -315,8 +349,20 @@ impl Resource {
 
     /// What a client is told that selects by a field that cannot be selected by.
     pub fn unknown_field(&self, field: &str) -> String {
+        // Kinds that can be selected by fields of their own are asked in their own words.
         let own = match &self.nature {
-            Nature::BuiltIn(_) => !kinds::fields::supported(&self.group, &self.kind).is_empty(),
+            Nature::BuiltIn(_) => match self.gk() {
+                ("batch", "Job") => return format!("field label {field:?} not supported for Job"),
+                ("resource.k8s.io", "ResourceSlice") => {
+                    return format!(
+                        "field label not supported for {}, Kind={}: {field}",
+                        self.api_version(),
+                        self.kind
+                    );
+                }
+                ("apps", "ReplicaSet") => false,
+                (group, kind) => !kinds::fields::supported(group, kind).is_empty(),
+            },
             Nature::Custom(_) => true,
         };
         if own {
@@ -343,7 +389,7 @@ impl Resource {
     pub fn is_storage(&self) -> bool {
         match &self.nature {
             Nature::Custom(custom) => custom.is_storage(),
-            Nature::BuiltIn(_) => !is_twin(self.gk()),
+            Nature::BuiltIn(_) => self.twin().is_none(),
         }
     }
 
@@ -381,19 +427,75 @@ impl Resource {
                 }
                 custom.read(object)
             }
-            Nature::BuiltIn(_) if is_twin(self.gk()) => crate::twin::from_core(object),
-            _ => object,
+            _ => match self.twin() {
+                Some(twin) => twin.from_stored(object),
+                None => object,
+            },
         })
     }
 
     /// What is stored, as this version shows it. `entry` is where it is stored, if it is already.
     pub async fn open(&self, object: Value, entry: Option<&store::Entry>) -> Result<Value, Status> {
-        match &self.nature {
-            Nature::Custom(custom) if !entry.is_some_and(|entry| custom.is_current(entry)) => {
+        match (&self.nature, self.twin()) {
+            (Nature::Custom(custom), _) if !entry.is_some_and(|entry| custom.is_current(entry)) => {
                 custom.shown(object).await
             }
-            Nature::BuiltIn(_) if is_twin(self.gk()) => Ok(crate::twin::from_core(object)),
+            (_, Some(twin)) => Ok(twin.from_stored(object)),
             _ => Ok(object),
+        }
+    }
+
+    /// Where its objects are stored in another form than this one.
+    pub fn twin(&self) -> Option<&'static Twin> {
+        match &self.nature {
+            Nature::BuiltIn(_) => twin(&self.group, &self.version, &self.kind),
+            Nature::Custom(_) => None,
+        }
+    }
+
+    /// The form of an object in which its rules are written.
+    pub fn internal<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        match self.twin() {
+            Some(twin) if object.is_object() => Cow::Owned(twin.to_stored(object.clone())),
+            _ => Cow::Borrowed(object),
+        }
+    }
+
+    /// Its metadata where nothing else is shown: as its rules see it, without what stands for other fields.
+    pub fn metadata(&self, object: &Value) -> Value {
+        let mut meta = self.internal(object)["metadata"].clone();
+        if self.gk() == ("apps", "DaemonSet")
+            && let Some(annotations) = meta["annotations"].as_object_mut()
+        {
+            annotations.remove(kinds::strategy::TEMPLATE_GENERATION);
+            if annotations.is_empty() {
+                meta.as_object_mut().map(|meta| meta.remove("annotations"));
+            }
+        }
+        meta
+    }
+
+    /// The group in which they are written.
+    pub fn internal_group(&self) -> &str {
+        match self.twin() {
+            Some(twin) => twin.group(),
+            None => &self.group,
+        }
+    }
+
+    fn internal_schema(&self) -> Schema<'_> {
+        self.twin().and_then(Twin::stored_schema).unwrap_or_else(|| self.schema())
+    }
+
+    /// Changes an object in that form.
+    fn internally(&self, object: &mut Value, change: impl FnOnce(&mut Value)) {
+        match self.twin() {
+            Some(twin) => {
+                let mut internal = twin.to_stored(object.take());
+                change(&mut internal);
+                *object = twin.from_stored(internal);
+            }
+            None => change(object),
         }
     }
 
@@ -401,7 +503,7 @@ impl Resource {
     pub fn is_current(&self, entry: &store::Entry) -> bool {
         match &self.nature {
             Nature::Custom(custom) => custom.is_current(entry),
-            Nature::BuiltIn(_) => !is_twin(self.gk()),
+            Nature::BuiltIn(_) => self.twin().is_none(),
         }
     }
 
@@ -425,7 +527,7 @@ impl Resource {
     pub fn stores_as_shown(&self) -> bool {
         match &self.nature {
             Nature::Custom(custom) => custom.is_storage(),
-            Nature::BuiltIn(_) => !is_twin(self.gk()),
+            Nature::BuiltIn(_) => self.twin().is_none(),
         }
     }
 
@@ -441,11 +543,9 @@ impl Resource {
     pub fn encode(&self, object: &Value) -> store::Value {
         let mut bytes = Vec::with_capacity(1024);
         let revision_at = match &self.nature {
-            Nature::BuiltIn(_) if is_twin(self.gk()) => {
-                let core = kinds::schema_of("", "v1", "Event");
-                schema::encode_object(&crate::twin::to_core(object.clone()), core, &mut bytes)
+            Nature::BuiltIn(_) => {
+                schema::encode_object(&self.internal(object), Some(self.internal_schema()), &mut bytes)
             }
-            Nature::BuiltIn(_) => schema::encode_object(object, Some(self.schema()), &mut bytes),
             Nature::Custom(_) => schema::encode_object(object, None, &mut bytes),
         };
         // The version that the object had before is not the one it will have.

@@ -14,9 +14,19 @@ use crate::request::RequestInfo;
 use crate::user::User;
 
 /// Answers a review.
-pub fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
+pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let mut review = cx.decode(body, &options)?;
+    if cx.resource.namespaced {
+        let namespace = || Value::from(cx.info.namespace.as_str());
+        crate::write::meta_mut(&mut review).entry("namespace").or_insert_with(namespace);
+    }
+    let errors = kinds::validate::create(&cx.resource.group, &cx.resource.kind, &review);
+    if !errors.is_empty() {
+        // Kubernetes forgets the kind here.
+        return Err(Status::invalid(&cx.resource.group, "", "", &errors));
+    }
+    crate::managed::update(cx, None, &mut review, &options.manager, &cx.server.now()).await;
     match (&*cx.resource.group, &*cx.resource.plural) {
         ("authentication.k8s.io", "selfsubjectreviews") => {
             review["metadata"]["creationTimestamp"] = cx.server.now().into();
@@ -24,39 +34,29 @@ pub fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         }
         ("authentication.k8s.io", "tokenreviews") => token_review(cx, &mut review)?,
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
-            let status = access(cx, &cx.user.clone(), &review["spec"])?;
-            review["status"] = status;
+            review["status"] = access(cx, &cx.user.clone(), &review["spec"]);
         }
         ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
             let spec = &review["spec"];
-            if cx.resource.namespaced {
-                let namespace = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
-                if namespace != cx.info.namespace {
-                    return Err(Status::bad_request(format!(
-                        "spec.resourceAttributes.namespace must match namespace: {}",
-                        cx.info.namespace
-                    )));
-                }
+            if cx.resource.namespaced && review["metadata"]["namespace"] != *cx.info.namespace {
+                return Err(Status::bad_request(format!(
+                    "spec.resourceAttributes.namespace must match namespace: {}",
+                    cx.info.namespace
+                )));
             }
             let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
             let groups: Vec<String> =
                 spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-            if text("user").is_empty() && groups.is_empty() {
-                let path = machinery::field::Path::root("spec").child("user");
-                let error =
-                    machinery::field::Error::invalid(&path, "", "at least one of user or group must be specified");
-                return Err(Status::invalid("authorization.k8s.io", &cx.resource.kind, "", &[error]));
-            }
             let extra = serde_json::from_value(spec["extra"].clone()).unwrap_or_default();
             let user = User { name: text("user"), uid: text("uid"), groups, extra };
-            let status = access(cx, &user, spec)?;
-            review["status"] = status;
+            review["status"] = access(cx, &user, spec);
         }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => {
             let namespace = review["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
             if namespace.is_empty() {
                 return Err(Status::bad_request("no namespace on request"));
             }
+            review["metadata"] = json!({});
             review["spec"] = json!({});
             review["status"] = cx.server.authorizer.rules(&cx.user, &namespace);
         }
@@ -86,29 +86,16 @@ fn token_review(cx: &Context, review: &mut Value) -> Result<(), Status> {
             status["audiences"] = audiences.into();
             status
         }
-        None => json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     };
     Ok(())
 }
 
-fn access(cx: &Context, user: &User, spec: &Value) -> Result<Value, Status> {
+fn access(cx: &Context, user: &User, spec: &Value) -> Value {
     let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let resource = &spec["resourceAttributes"];
-    let path = &spec["nonResourceAttributes"];
-    let both = machinery::field::Path::root("spec").child("nonResourceAttributes");
-    let invalid = |detail: &str| {
-        let error = machinery::field::Error::invalid(&both, Value::Null, detail);
-        Status::invalid("authorization.k8s.io", &cx.resource.kind, "", &[error])
-    };
-    let info = match (resource.is_object(), path.is_object()) {
-        (true, true) => return Err(invalid("cannot be specified in combination with resourceAttributes")),
-        (false, false) => {
-            let at = machinery::field::Path::root("spec").child("resourceAttributes");
-            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            let error = machinery::field::Error::invalid(&at, Value::Null, detail);
-            return Err(Status::invalid("authorization.k8s.io", &cx.resource.kind, "", &[error]));
-        }
-        (true, false) => RequestInfo {
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let info = match resource.is_object() {
+        true => RequestInfo {
             is_resource: true,
             path: String::new(),
             verb: text(resource, "verb").into(),
@@ -119,14 +106,12 @@ fn access(cx: &Context, user: &User, spec: &Value) -> Result<Value, Status> {
             subresource: text(resource, "subresource"),
             name: text(resource, "name"),
         },
-        (false, true) => {
-            RequestInfo { path: text(path, "path"), verb: text(path, "verb").into(), ..RequestInfo::default() }
-        }
+        false => RequestInfo { path: text(path, "path"), verb: text(path, "verb").into(), ..RequestInfo::default() },
     };
-    Ok(match cx.server.authorizer.authorize(user, &info) {
+    match cx.server.authorizer.authorize(user, &info) {
         Decision::Allow(reason) if reason.is_empty() => json!({"allowed": true}),
         Decision::Allow(reason) => json!({"allowed": true, "reason": reason}),
         Decision::NoOpinion(reason) if reason.is_empty() => json!({"allowed": false}),
         Decision::NoOpinion(reason) => json!({"allowed": false, "reason": reason}),
-    })
+    }
 }

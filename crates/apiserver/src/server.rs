@@ -353,18 +353,25 @@ impl Server {
         }
         let catalog = inner.catalog();
         let Some(resource) = catalog.find(&info.group, &info.version, &info.resource).cloned() else {
-            return inner.status_response(&Status::no_such_path(), accept, &parts.headers);
+            // A version that is known says what it lacks; of others nobody knows.
+            return match catalog.has_version(&info.group, &info.version) {
+                true => inner.status_response(&Status::no_such_path(), accept, &parts.headers),
+                false => inner.finish(crate::paths::no_page(), &parts.headers, &parts.method, Vec::new()),
+            };
         };
         drop(catalog);
-        // What is only asked, never kept, has no table.
-        let accept = match accept.form {
-            Form::Table if inner.namespaces_optional(&resource) => {
-                match media::without_tables(&parts.headers, accept) {
-                    Ok(accept) => accept,
-                    Err(status) => return inner.status_response(&status, JSON, &parts.headers),
-                }
+        // What is only asked, never kept, has no table; what is custom has no protobuf.
+        let next_best = match accept.form {
+            Form::Table if inner.namespaces_optional(&resource) => media::without_tables(&parts.headers, accept),
+            _ if resource.is_custom() => media::without_protobuf(&parts.headers, accept),
+            _ => Ok(accept),
+        };
+        let accept = match next_best {
+            Ok(accept) => accept,
+            Err(status) => {
+                let form = if accept.encoding == Encoding::Protobuf { accept } else { JSON };
+                return inner.status_response(&status, form, &parts.headers);
             }
-            _ => accept,
         };
         // Before a place is taken: a client that sends slowly keeps no one else out.
         let body = match read_body(body).await {

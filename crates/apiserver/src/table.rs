@@ -41,14 +41,16 @@ pub fn table(
         .iter()
         .map(|object| {
             let cells = match &resource.nature {
-                Nature::BuiltIn(_) => kinds::columns::cells(&resource.group, &resource.kind, object, now),
+                Nature::BuiltIn(_) => {
+                    kinds::columns::cells(resource.internal_group(), &resource.kind, &resource.internal(object), now)
+                }
                 Nature::Custom(custom) => custom.cells(object, now),
             };
             let shown = match include {
                 Include::None => Value::Null,
                 Include::Object => object.clone(),
                 Include::Metadata => json!({
-                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": resource.metadata(object),
                 }),
             };
             let mut row = json!({"cells": cells, "object": shown});

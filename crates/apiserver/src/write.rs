@@ -90,7 +90,9 @@ impl Context {
             }
         }
         let namespace = self.place(&mut object)?;
+        self.once_each_owner(&mut object);
         let meta = meta_mut(&mut object);
+        let given = text(meta, "resourceVersion").unwrap_or_default();
         for field in [
             "uid",
             "resourceVersion",
@@ -99,16 +101,14 @@ impl Context {
             "deletionGracePeriodSeconds",
             "selfLink",
         ] {
-            if field == "resourceVersion" && text(meta, field).is_some_and(|version| !version.is_empty()) {
-                // Kubernetes' storage says so, too late for a better code.
-                return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
-            }
             meta.remove(field);
         }
         if text(meta, "name").unwrap_or_default().is_empty() {
             if let Some(base) = text(meta, "generateName").filter(|base| !base.is_empty()) {
                 let name = self.free_name(view, &namespace, &base);
                 meta.insert("name".into(), name.into());
+            } else if resource.gk() == ("", "LimitRange") {
+                meta.insert("name".into(), self.server.new_uid().into());
             }
         }
         let name = text(meta, "name").unwrap_or_default();
@@ -147,15 +147,19 @@ impl Context {
         }
         self.judge(&mut attributes).await?;
         let mut object = attributes.object;
-        if tracked || resource.is_custom() {
+        if tracked || resource.is_custom() || resource.gk() == ("batch", "Job") {
             // What may not be null and was let pass is gone when it is read again; what was taken away and has a default,
-            // such as a status, is there again.
+            // such as a status, is there again. Jobs get their labels by being read.
             resource.default(&mut object);
         }
         if !resource.is_custom() {
             for warning in kinds::warnings::create(&resource.group, &resource.kind, &object) {
                 self.warn(warning);
             }
+        }
+        if !options.dry_run && given.parse::<u64>().is_ok_and(|version| version > 0) {
+            // Kubernetes' storage says so, too late for a better code.
+            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         let key = resource.key(&namespace, &name);
         if let Some(existing) = view.stored(resource, &key)? {
@@ -167,7 +171,11 @@ impl Context {
         }
         if options.dry_run {
             self.server.side_writes(self, view, &Value::Null, &object, &mut Vec::new())?;
-            meta_mut(&mut object).remove("resourceVersion");
+            // What is not stored keeps what was said.
+            match given.as_str() {
+                "" => meta_mut(&mut object).remove("resourceVersion"),
+                given => meta_mut(&mut object).insert("resourceVersion".into(), given.into()),
+            };
             return Ok(Plan::nothing(Answer::Object { code: 201, object }));
         }
         let mut ops = vec![Op::put(resource.table.clone(), key, resource.to_store(&object).await?, Expect::Absent)];
@@ -207,6 +215,7 @@ impl Context {
         let old = &current.object;
         let Change { object: mut new, conditional, tracked } = change;
         self.place(&mut new)?;
+        self.once_each_owner(&mut new);
         let name = &self.info.name;
         let meta = meta_mut(&mut new);
         if text(meta, "name").unwrap_or_default() != *name {
@@ -221,6 +230,10 @@ impl Context {
         let old_meta = &old["metadata"];
         if let Some(uid) = text(meta, "uid").filter(|uid| !uid.is_empty()) {
             let current = old_meta["uid"].as_str().unwrap_or_default();
+            if uid != current && self.info.verb == "patch" {
+                let path = Path::root("metadata").child("uid");
+                return Err(self.invalid(name, &[field::Error::invalid(&path, uid, "field is immutable")]));
+            }
             if uid != current {
                 return Err(self.conflict(format!(
                     "Precondition failed: UID in precondition: {uid}, UID in object meta: {current}"
@@ -303,14 +316,16 @@ impl Context {
         }
         let mut ops = Vec::with_capacity(1);
         let table = resource.table.clone();
-        let value = resource.to_store(&new).await?;
         if is_finished(resource.gk(), &new) {
-            ops.push(Op::Delete { table, key: key.into(), expect: current.expect, final_value: Some(value) });
+            // Watchers see it go as it was stored; who let it go sees what came of it.
+            let final_value = Some(resource.to_store(old).await?);
+            ops.push(Op::Delete { table, key: key.into(), expect: current.expect, final_value });
             self.server.side_writes(self, view, old, &Value::Null, &mut ops)?;
-        } else {
-            ops.push(Op::put(table, key, value, current.expect));
-            self.server.side_writes(self, view, old, &new, &mut ops)?;
+            let answer = Answer::Object { code: 200, object: new };
+            return Ok(Plan { ops, main: 0, object: None, answer, retry: !conditional });
         }
+        ops.push(Op::put(table, key, resource.to_store(&new).await?, current.expect));
+        self.server.side_writes(self, view, old, &new, &mut ops)?;
         Ok(Plan { ops, main: 0, object: Some(new), answer: Answer::Stored { code: 200 }, retry: !conditional })
     }
 
@@ -329,6 +344,26 @@ impl Context {
     fn allows_unconditional(&self) -> bool {
         !self.resource.is_custom()
             && kinds::strategy::allows_unconditional_update(&self.resource.group, &self.resource.kind)
+    }
+
+    /// An owner that stands twice in the same words is taken once, and the client told.
+    fn once_each_owner(&self, object: &mut Value) {
+        let Some(Value::Array(owners)) = meta_mut(object).get_mut("ownerReferences") else { return };
+        let (mut kept, mut twice): (Vec<Value>, Vec<String>) = (Vec::new(), Vec::new());
+        for owner in owners.drain(..) {
+            if kept.contains(&owner) {
+                twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+            } else {
+                kept.push(owner);
+            }
+        }
+        *owners = kept;
+        if !twice.is_empty() {
+            self.warn(format!(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                twice.join(", ")
+            ));
+        }
     }
 
     /// Puts an object into the request's namespace, or refuses it if it says another.

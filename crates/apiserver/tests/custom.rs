@@ -218,7 +218,7 @@ async fn bad_definitions_are_refused_with_their_paths() {
                 crd["spec"]["versions"][0]["additionalPrinterColumns"] =
                     json!([{"name": "A", "type": "string", "jsonPath": ".a["}])
             }),
-            "spec.additionalPrinterColumns[0].jsonPath: Invalid value",
+            "spec.additionalPrinterColumns[0].JSONPath: Invalid value",
         ),
     ] {
         let (code, status) = api.post(CRDS, &crd).await;

@@ -26,6 +26,7 @@ pub fn supported(group: &str, kind: &str) -> &'static [&'static str] {
         ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
         ("certificates.k8s.io", "CertificateSigningRequest") => &["spec.signerName"],
+        ("resource.k8s.io", "ResourceSlice") => &["spec.driver", "spec.nodeName"],
         ("", "Event") => &[
             "involvedObject.kind",
             "involvedObject.namespace",

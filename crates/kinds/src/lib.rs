@@ -8,6 +8,7 @@ pub mod pod_security;
 pub mod resources;
 pub mod strategy;
 pub mod table;
+pub mod twins;
 pub mod validate;
 pub mod value;
 pub mod warnings;

@@ -20,7 +20,12 @@ pub fn user_of_certificate(der: &[u8]) -> Option<Arc<User>> {
     }
     let groups: Vec<String> =
         subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
-    Some(User::new(&name, groups))
+    let mut user = User::new(&name, groups);
+    let digest = ring::digest::digest(&ring::digest::SHA256, der);
+    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let credential = ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={hex}")]);
+    Arc::make_mut(&mut user).extra.extend([credential]);
+    Some(user)
 }
 
 /// The bearer token of a request.

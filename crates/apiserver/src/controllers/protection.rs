@@ -1,4 +1,4 @@
-//! Volumes and claims that are in use stay: their finalizers are taken off when they are to go and nobody uses them.
+//! Volumes, claims and classes of their attributes that are in use stay: their finalizers are taken off when they are to go and nobody uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::server::Server;
 
 const CLAIMS: &str = "core/persistentvolumeclaims";
 const VOLUMES: &str = "core/persistentvolumes";
+const CLASSES: &str = "storage.k8s.io/volumeattributesclasses";
 const PODS: &str = "core/pods";
 const AT_ONCE: usize = 16;
 const RETRY: Duration = Duration::from_millis(200);
@@ -27,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Follows claims, volumes and pods for as long as the server runs.
 pub async fn run(server: Server) {
     let local = Local::new(&server, "kube-controller-manager");
-    let mut follow = Follow::tables(server.store(), &[CLAIMS, VOLUMES, PODS]);
+    let mut follow = Follow::tables(server.store(), &[CLAIMS, VOLUMES, CLASSES, PODS]);
     let mut state = State::default();
     loop {
         follow.read_woken(&mut |table, news| state.take_in(table, news));
@@ -70,6 +71,8 @@ struct State {
     due: BTreeSet<(&'static str, Arc<str>)>,
     /// Claims that are being deleted and held.
     held: BTreeSet<Arc<str>>,
+    /// The same of classes.
+    classes: BTreeSet<Arc<str>>,
 }
 
 impl State {
@@ -77,12 +80,19 @@ impl State {
         let table = match &**table {
             CLAIMS => CLAIMS,
             VOLUMES => VOLUMES,
+            CLASSES => CLASSES,
             _ => return self.take_in_pods(news),
         };
+        if table != CLASSES {
+            // Whatever changes about a claim or volume may free a class.
+            self.due.extend(self.classes.iter().map(|key| (CLASSES, key.clone())));
+        }
         match news {
             News::All { entries, .. } => {
-                if table == CLAIMS {
-                    self.held.clear();
+                match table {
+                    CLAIMS => self.held.clear(),
+                    CLASSES => self.classes.clear(),
+                    _ => {}
                 }
                 entries.iter().for_each(|entry| self.take_in_object(table, entry));
             }
@@ -91,6 +101,7 @@ impl State {
                     match event.kind {
                         EventKind::Put => self.take_in_object(table, &event.entry),
                         EventKind::Delete if table == CLAIMS => drop(self.held.remove(event.key())),
+                        EventKind::Delete if table == CLASSES => drop(self.classes.remove(event.key())),
                         EventKind::Delete => {}
                     }
                 }
@@ -103,11 +114,16 @@ impl State {
         let finalizers = &envelope.metadata.finalizers;
         let protected = finalizers.iter().any(|own| **own == *finalizer(table));
         let deleting = envelope.metadata.is_deleting();
-        if table == CLAIMS {
+        let held = match table {
+            CLAIMS => Some(&mut self.held),
+            CLASSES => Some(&mut self.classes),
+            _ => None,
+        };
+        if let Some(held) = held {
             if deleting && protected {
-                self.held.insert(entry.key.clone());
+                held.insert(entry.key.clone());
             } else {
-                self.held.remove(&entry.key);
+                held.remove(&entry.key);
             }
         }
         // Admission protects what is created; whoever takes the protection off early gets it back.
@@ -139,7 +155,11 @@ impl State {
 }
 
 fn finalizer(table: &str) -> &'static str {
-    if table == CLAIMS { "kubernetes.io/pvc-protection" } else { "kubernetes.io/pv-protection" }
+    match table {
+        CLAIMS => "kubernetes.io/pvc-protection",
+        CLASSES => "kubernetes.io/vac-protection",
+        _ => "kubernetes.io/pv-protection",
+    }
 }
 
 /// Gives an object the protection it should have, as it is now.
@@ -151,12 +171,12 @@ async fn settle(server: &Server, local: &Local, table: &str, key: &str, users: O
     let own = finalizer(table);
     let protected = finalizers.iter().any(|finalizer| finalizer == own);
     let deleting = meta.get("deletionTimestamp").is_some();
-    let wanted = if deleting {
-        protected
-            && if table == CLAIMS { users.is_none_or(|users| users.use_claim(&object)) } else { is_bound(&object) }
-    } else {
-        true
+    let in_use = || match table {
+        CLAIMS => users.is_none_or(|users| users.use_claim(&object)),
+        CLASSES => is_named(server, key),
+        _ => is_bound(&object),
     };
+    let wanted = !deleting || (protected && in_use());
     if wanted == protected || (deleting && !protected) {
         return Ok(());
     }
@@ -169,12 +189,28 @@ async fn settle(server: &Server, local: &Local, table: &str, key: &str, users: O
     }});
     let path = match key.split_once('/') {
         Some((namespace, name)) => format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"),
+        None if table == CLASSES => format!("/apis/storage.k8s.io/v1/volumeattributesclasses/{key}"),
         None => format!("/api/v1/persistentvolumes/{key}"),
     };
     match local.merge(&path, &patch).await {
         Err(status) if status.code != 404 => Err(status),
         _ => Ok(()),
     }
+}
+
+/// Whether a claim or volume has, or is to have, the attributes of a class.
+fn is_named(server: &Server, class: &str) -> bool {
+    [CLAIMS, VOLUMES].iter().any(|table| {
+        let list = server.store().list(table, KeyRange::prefix(""), None);
+        list.map(|list| list.entries).unwrap_or_default().iter().filter_map(|entry| parse_stored(entry).ok()).any(
+            |own| {
+                let status = &own["status"];
+                own["spec"]["volumeAttributesClassName"] == class
+                    || status["currentVolumeAttributesClassName"] == class
+                    || status["modifyVolumeStatus"]["targetVolumeAttributesClassName"] == class
+            },
+        )
+    })
 }
 
 fn is_bound(volume: &Value) -> bool {

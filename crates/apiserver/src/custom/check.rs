@@ -121,9 +121,13 @@ fn versions(spec: &Value, path: &Path) -> Errors {
         let wrong = names::dns1035_label(name);
         if !wrong.is_empty() {
             errors.push(Error::invalid(&own.child("name"), name, wrong.join(",")));
+            if i == 0 && !name.is_empty() {
+                // The first version once had a field of its own.
+                errors.push(Error::invalid(&path.child("version"), name, wrong.join(",")));
+            }
         }
         if version["schema"].get("openAPIV3Schema").is_none_or(Value::is_null) {
-            errors.push(Error::required(&own.child("schema").child("openAPIV3Schema"), "schemas are required"));
+            errors.push(Error::required(&own.child("schema").child("openAPIV3Schema"), ""));
         }
         errors.extend(deprecation(version, &own));
         // What all versions share is reported once.
@@ -150,11 +154,8 @@ fn versions(spec: &Value, path: &Path) -> Errors {
         errors.push(Error::invalid(&at, spec["versions"].clone(), "must contain unique version names"));
     }
     if all.iter().filter(|version| version["storage"] == true).count() != 1 {
-        errors.push(Error::invalid(
-            &at,
-            spec["versions"].clone(),
-            "must have exactly one version marked as storage version",
-        ));
+        let shown = if all.is_empty() { Value::Array(Vec::new()) } else { spec["versions"].clone() };
+        errors.push(Error::invalid(&at, shown, "must have exactly one version marked as storage version"));
     }
     errors
 }
@@ -166,6 +167,7 @@ fn deprecation(version: &Value, path: &Path) -> Errors {
     let mut bad = |detail: &str| errors.push(Error::invalid(&at, warning, detail));
     if version["deprecated"] != true {
         bad("can only be set for deprecated versions");
+        return errors;
     }
     if warning.len() > 256 {
         bad("must be <= 256 characters long");
@@ -248,9 +250,9 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
         }
         let json_path = text(column, "jsonPath");
         if json_path.is_empty() {
-            errors.push(Error::required(&at.child("jsonPath"), ""));
+            errors.push(Error::required(&at.child("JSONPath"), ""));
         } else if let Err(error) = JsonPath::parse(json_path) {
-            errors.push(Error::invalid(&at.child("jsonPath"), json_path, error.to_string()));
+            errors.push(Error::invalid(&at.child("JSONPath"), json_path, error.to_string()));
         }
     }
     errors

@@ -223,7 +223,7 @@ impl Definition {
             short_names: self.names.short.clone(),
             categories: self.names.categories.clone(),
             namespaced: self.names.namespaced,
-            verbs: verbs(&["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]),
+            verbs: verbs(&["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]),
             subresources,
             table: self.table().into(),
             nature: Nature::Custom(Arc::new(Custom::new(self.clone(), at))),

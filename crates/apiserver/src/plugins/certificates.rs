@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use machinery::field;
 use machinery::status::Status;
 use serde_json::{Value, json};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer;
 
 use super::{Plugin, forbidden};
 use crate::admission::{Attributes, Operation};
@@ -91,15 +95,35 @@ impl Plugin for Requests {
     }
 }
 
+/// The PEM block of a request, which the API has as base64.
+fn pem_of(request: &str) -> Option<Pem> {
+    use base64::Engine;
+    let pem = base64::engine::general_purpose::STANDARD.decode(request).ok()?;
+    Some(x509_parser::pem::parse_x509_pem(&pem).ok()?.1)
+}
+
 /// Whether a certificate is asked for that would be in `system:masters`.
 fn names_masters(request: &str) -> bool {
-    use base64::Engine;
-    use x509_parser::prelude::FromDer;
-    let Ok(pem) = base64::engine::general_purpose::STANDARD.decode(request) else { return false };
-    let Ok((_, pem)) = x509_parser::pem::parse_x509_pem(&pem) else { return false };
-    let parsed = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents);
-    parsed.is_ok_and(|(_, request)| {
+    let Some(pem) = pem_of(request) else { return false };
+    X509CertificationRequest::from_der(&pem.contents).is_ok_and(|(_, request)| {
         let groups = request.certification_request_info.subject.iter_organization();
         groups.into_iter().any(|group| group.as_str() == Ok(crate::user::MASTERS))
     })
+}
+
+/// What is wrong with the request itself: it must be one, and signed by the key it names.
+pub fn check(object: &Value) -> field::Errors {
+    let request = object["spec"]["request"].as_str().unwrap_or_default();
+    let wrong = match pem_of(request).filter(|pem| pem.label == "CERTIFICATE REQUEST") {
+        None => "PEM block type must be CERTIFICATE REQUEST".to_owned(),
+        Some(pem) => match X509CertificationRequest::from_der(&pem.contents) {
+            Err(error) => format!("the PEM block is no PKCS#10 request: {error}"),
+            Ok((_, request)) => match request.verify_signature() {
+                Ok(()) => return field::Errors::new(),
+                Err(error) => format!("the request is not signed by the key it names: {error}"),
+            },
+        },
+    };
+    let path = field::Path::root("spec").child("request");
+    vec![field::Error::invalid(&path, object["spec"]["request"].clone(), wrong)]
 }

@@ -34,6 +34,17 @@ fn amounts(map: &Value) -> BTreeMap<String, machinery::quantity::Quantity> {
 }
 
 impl Plugin for RuntimeClass {
+    fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        let spec = &attributes.object["spec"];
+        let created = attributes.operation == Operation::Create && attributes.subresource.is_empty();
+        let alone = spec["runtimeClassName"].is_null() && !amounts(&spec["overhead"]).is_empty();
+        if attributes.resource.gk() == ("", "Pod") && created && alone {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            return Err(forbidden(attributes, why));
+        }
+        Ok(())
+    }
+
     fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         if attributes.resource.gk() != ("", "Pod")
             || attributes.operation != Operation::Create
@@ -43,17 +54,11 @@ impl Plugin for RuntimeClass {
             return Ok(());
         }
         let overhead = amounts(&attributes.object["spec"]["overhead"]);
-        let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else {
-            return if overhead.is_empty() {
-                Ok(())
-            } else {
-                Err(forbidden(
-                    attributes,
-                    "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-                ))
-            };
-        };
-        let classes = self.0.get(attributes.view);
+        let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else { return Ok(()) };
+        if name.is_empty() {
+            return Err(Status::new(500, "", "resource name may not be empty"));
+        }
+        let classes = self.0.get();
         let Some(class) = classes.get(name) else {
             let why = format!("pod rejected: RuntimeClass {name:?} not found");
             return Err(forbidden(attributes, why));

@@ -70,7 +70,7 @@ fn families(service: &mut Value, old: &Value) -> Option<Error> {
     let path = Path::root("spec");
     let headless = text(service, "clusterIP") == "None";
     let unselective = service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty);
-    if text(service, "ipFamilyPolicy").is_empty() {
+    if service["spec"]["ipFamilyPolicy"].is_null() {
         let policy = match text(old, "ipFamilyPolicy") {
             "" if headless && unselective => "RequireDualStack",
             "" => "SingleStack",

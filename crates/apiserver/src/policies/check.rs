@@ -73,14 +73,6 @@ fn mutating(errors: &mut Errors, object: &Value) {
     let spec = &object["spec"];
     let root = Path::root("spec");
     let params = spec["paramKind"].is_object();
-    for (_, rule) in list(&spec["matchConstraints"]["resourceRules"]) {
-        for (_, operation) in list(&rule["operations"]) {
-            if !matches!(text(operation), "*" | "CREATE" | "UPDATE") {
-                let path = root.child("matchConstraints").child("resourceRules").child("operations");
-                errors.push(Error::not_supported(&path, operation.clone(), &["*", "CREATE", "UPDATE"]));
-            }
-        }
-    }
     conditions(errors, &spec["matchConditions"], &root, &Compiler::new(params, false));
     let mut compiler = super::mutating::compiler(params);
     variables(errors, spec, &mut compiler);
@@ -141,9 +133,13 @@ fn policy(errors: &mut Errors, object: &Value) {
     for (i, annotation) in list(&spec["auditAnnotations"]) {
         let path = root.child("auditAnnotations").index(i);
         let key = text(&annotation["key"]);
-        let full = format!("{name}/{key}");
-        for detail in machinery::names::qualified_name(&full) {
-            errors.push(Error::invalid(&path.child("key"), full.as_str(), detail));
+        if name.is_empty() {
+            errors.push(Error::invalid(&path.child("key"), key, "requires metadata.name be non-empty"));
+        } else {
+            let full = format!("{name}/{key}");
+            for detail in machinery::names::qualified_name(&full) {
+                errors.push(Error::invalid(&path.child("key"), full.as_str(), detail));
+            }
         }
         let source = text(&annotation["valueExpression"]).trim();
         let at = path.child("valueExpression");

@@ -172,9 +172,11 @@ pub async fn converted(object: &Value, from: &Resource, to: &Resource) -> Result
     if object.is_object() && !std::ptr::eq(from, to) {
         object = match (&from.nature, &to.nature) {
             (Nature::Custom(from), Nature::Custom(to)) => from.convert(object, to).await?,
-            _ if &*to.group == "events.k8s.io" => crate::twin::from_core(object),
-            _ if &*from.group == "events.k8s.io" => crate::twin::to_core(object),
-            _ => object,
+            _ => match (from.twin(), to.twin()) {
+                (Some(twin), _) => twin.to_stored(object),
+                (_, Some(twin)) => twin.from_stored(object),
+                _ => object,
+            },
         };
         object["apiVersion"] = to.api_version().into();
         object["kind"] = (*to.kind).into();

@@ -97,6 +97,9 @@ impl Context {
         if !errors.is_empty() {
             return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
         }
+        if self.resource.gk() == ("batch", "Job") && options.policy.is_none() && options.orphan.is_none() {
+            self.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+        }
         Ok(options)
     }
 
@@ -186,9 +189,16 @@ impl Context {
 
     fn check_preconditions(&self, current: &Current, name: &str, options: &DeleteOptions) -> Result<(), Status> {
         let meta = &current.object["metadata"];
-        let conflict = |why: String| Status::conflict(&self.resource.group, &self.resource.kind, name, why);
+        let own = self.has_own_deletion();
+        let what = if own { &self.resource.plural } else { &self.resource.kind };
+        let conflict = |why: String| Status::conflict(self.resource.internal_group(), what, name, why);
         if let Some(uid) = &options.uid {
             let actual = meta["uid"].as_str().unwrap_or_default();
+            if uid != actual && own {
+                return Err(conflict(format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
+                )));
+            }
             if uid != actual {
                 return Err(conflict(format!(
                     "the UID in the precondition ({uid}) does not match the UID in record ({actual}). The object might have been deleted and then recreated"
@@ -197,6 +207,11 @@ impl Context {
         }
         if let Some(version) = &options.version {
             let actual = meta["resourceVersion"].as_str().unwrap_or_default();
+            if version != actual && own {
+                return Err(conflict(format!(
+                    "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {actual}"
+                )));
+            }
             if version != actual {
                 return Err(conflict(format!(
                     "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({actual}). The object might have been modified"
@@ -204,6 +219,11 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// The two kinds that are emptied before they go have a deletion of their own: no grace, no new generation.
+    fn has_own_deletion(&self) -> bool {
+        self.resource.gk() == ("", "Namespace") || self.resource.gk() == crate::resource::CRD
     }
 
     /// Puts the marks of a deletion on an object that cannot go at once; one that can stays unmarked.
@@ -236,11 +256,13 @@ impl Context {
                 finalizers.push(FINALIZER.into());
             }
         }
-        let grace = if self.resource.is_custom() {
-            0
-        } else {
-            kinds::strategy::grace_period(group, kind, object, options.grace).unwrap_or(0)
+        let period = match self.resource.is_custom() {
+            true => None,
+            false => kinds::strategy::grace_period(group, kind, object, options.grace),
         };
+        // What may take time is marked even if it goes at once.
+        let (graceful, grace) = (period.is_some(), period.unwrap_or(0));
+        let own_deletion = self.has_own_deletion();
         let namespace_finalizers =
             (group, kind) == ("", "Namespace") && !strings(&object["spec"]["finalizers"]).is_empty();
         let stays = !finalizers.is_empty() || grace > 0 || namespace_finalizers;
@@ -262,16 +284,19 @@ impl Context {
             }
             return;
         }
-        if !stays {
+        if !stays && !graceful {
             return;
         }
         meta.insert("deletionTimestamp".into(), self.server.time_in(grace).into());
+        if own_deletion {
+            if namespace_finalizers {
+                object["status"]["phase"] = "Terminating".into();
+            }
+            return;
+        }
         meta.insert("deletionGracePeriodSeconds".into(), grace.into());
         if let Some(generation) = meta.get("generation").and_then(Value::as_i64).filter(|generation| *generation > 0) {
             meta.insert("generation".into(), (generation + 1).into());
-        }
-        if namespace_finalizers {
-            object["status"]["phase"] = "Terminating".into();
         }
     }
 

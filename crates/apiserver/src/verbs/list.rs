@@ -50,24 +50,20 @@ impl Context {
     fn check_list_options(&self, options: &ListOptions) -> Result<(), Status> {
         let mut errors = Vec::new();
         let path = Path::root("resourceVersionMatch");
-        match options.version_match.as_str() {
-            "" => {}
-            "Exact" | "NotOlderThan" => {
-                if options.resource_version.is_empty() {
-                    let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+        let wanted = options.version_match.as_str();
+        if !wanted.is_empty() {
+            let mut forbid = |when: bool, detail: &str| {
+                if when {
                     errors.push(field::Error::forbidden(&path, detail));
                 }
-                if !options.continue_token.is_empty() {
-                    let detail = "resourceVersionMatch is forbidden when continue is provided";
-                    errors.push(field::Error::forbidden(&path, detail));
-                }
-                if options.version_match == "Exact" && options.resource_version == "0" {
-                    let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                    errors.push(field::Error::forbidden(&path, detail));
-                }
-            }
-            other => {
-                errors.push(field::Error::not_supported(&path, other, &["Exact", "NotOlderThan", ""]));
+            };
+            let (version, continued) = (options.resource_version.as_str(), !options.continue_token.is_empty());
+            forbid(version.is_empty(), "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            forbid(continued, "resourceVersionMatch is forbidden when continue is provided");
+            let any = wanted == "Exact" && version == "0";
+            forbid(any, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            if !["Exact", "NotOlderThan"].contains(&wanted) {
+                errors.push(field::Error::not_supported(&path, wanted, &["Exact", "NotOlderThan", ""]));
             }
         }
         if options.send_initial_events.is_some() {

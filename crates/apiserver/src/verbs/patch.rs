@@ -55,6 +55,12 @@ impl Context {
         self.plan_replace(view, &options, &current, change).await
     }
 
+    /// Whether the body is said to be a patch of a kind that there is.
+    pub fn is_patch(&self) -> bool {
+        let kinds = ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"];
+        media::content_type(&self.headers).strip_prefix("application/").is_some_and(|kind| kinds.contains(&kind))
+    }
+
     pub(super) fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
         let media = media::content_type(&self.headers);
         let known = matches!(
@@ -89,6 +95,10 @@ impl Context {
                 }
                 Ok(Patch::Apply(value))
             }
+            _ if self.resource.is_custom() => Err(Status::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
             _ => Err(Status::bare(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
         }
     }

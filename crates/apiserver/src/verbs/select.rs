@@ -84,7 +84,7 @@ impl Selection {
 
     /// What is remembered of an entry is as its storage form shows it; forms with other fields read it each time.
     fn remembers(&self) -> bool {
-        !self.resource.is_custom() && !crate::twin::is_twin(self.resource.gk()) || self.fields.is_none()
+        !self.resource.is_custom() && self.resource.twin().is_none() || self.fields.is_none()
     }
 
     fn facts(&self, entry: &Entry) -> Facts {

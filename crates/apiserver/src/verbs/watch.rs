@@ -51,7 +51,10 @@ impl Context {
         let store = &self.server.store;
         let table = &self.resource.table;
         let prefix = self.resource.prefix(&self.info.namespace);
-        let wanted = options.revision()?;
+        // Kubernetes' cache reads it, and knows of no client's mistakes.
+        let wanted = options
+            .revision()
+            .map_err(|status| Status::new(500, "", status.message.trim_start_matches("invalid resource version: ")))?;
         let current = store.revision();
         if let Some(wanted) = wanted {
             if wanted > current {
@@ -116,6 +119,10 @@ impl Context {
                 "resourceVersionMatch",
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
+        }
+        if !matches!(options.version_match.as_str(), "" | "NotOlderThan") {
+            let path = Path::root("resourceVersionMatch");
+            errors.push(field::Error::not_supported(&path, options.version_match.as_str(), &["NotOlderThan"]));
         }
         if !options.continue_token.is_empty() {
             errors.push(forbidden("continue", "continue is forbidden for watch"));

@@ -22,6 +22,10 @@ pub(super) fn replica_set(set: &mut Value) {
 }
 
 pub(super) fn daemon_set(set: &mut Value) {
+    // The generation of the template, which the server counts, was a field once.
+    if let Some(annotations) = object_mut(set, "metadata.annotations") {
+        fill(annotations, crate::strategy::TEMPLATE_GENERATION, "0");
+    }
     template_at(set, "spec.template");
     rolling_update(set, "spec.updateStrategy", &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
     revision_history(set);

@@ -218,8 +218,8 @@ pub(super) fn limit_range(range: &mut Value) {
 /// Templates of claims inside a StatefulSet are claims of their own.
 pub(super) fn claim_template(claim: &mut Value) {
     if let Some(map) = claim.as_object_mut() {
-        fill_text(map, "apiVersion", "v1");
-        fill_text(map, "kind", "PersistentVolumeClaim");
+        map.insert("apiVersion".to_owned(), "v1".into());
+        map.insert("kind".to_owned(), "PersistentVolumeClaim".into());
     }
     object_mut(claim, "metadata");
     persistent_volume_claim(claim);

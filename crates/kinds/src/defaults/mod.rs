@@ -53,6 +53,8 @@ pub fn apply(group: &str, kind: &str, object: &mut Value) {
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => policy::custom_resource_definition(object),
         ("apiregistration.k8s.io", "APIService") => policy::api_service(object),
+        ("resource.k8s.io", "ResourceClaim") => policy::device_requests(object, "spec.devices.requests"),
+        ("resource.k8s.io", "ResourceClaimTemplate") => policy::device_requests(object, "spec.spec.devices.requests"),
         ("authentication.k8s.io", "TokenRequest") => policy::token_request(object),
         _ => {}
     }

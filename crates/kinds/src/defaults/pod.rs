@@ -10,6 +10,9 @@ use crate::value::{fill, fill_int, fill_text, flag, get, get_mut, list_mut, obje
 pub(super) fn pod(pod: &mut Value) {
     first_of(pod, "status", "podIP", "podIPs", |text| json!({"ip": text}), |item| text(item, "ip"));
     let Some(spec) = get_mut(pod, "spec") else { return };
+    if crate::value::int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        crate::value::set(spec, "", "terminationGracePeriodSeconds", 1);
+    }
     pod_spec(spec);
     for containers in ["containers", "initContainers"] {
         for container in list_mut(spec, containers) {
@@ -159,9 +162,25 @@ fn pull_policy(image: &str) -> &'static str {
     match last.split_once(':') {
         Some((_, "latest")) => "Always",
         Some(_) => "IfNotPresent",
-        None if digest || image.is_empty() => "IfNotPresent",
+        None if digest || !is_reference(name) => "IfNotPresent",
         None => "Always",
     }
+}
+
+/// Whether a name without tag and digest is one that a registry could have: a host, then lower-case parts.
+fn is_reference(name: &str) -> bool {
+    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost" || part != part.to_lowercase();
+    let path = match name.split_once('/') {
+        Some((host, path)) if is_host(host) => path,
+        _ => name,
+    };
+    let part = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
+            && part.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && part.ends_with(|last: char| last.is_ascii_alphanumeric())
+    };
+    path.split('/').all(part)
 }
 
 fn probe(probe: &mut Value) {

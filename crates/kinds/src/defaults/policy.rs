@@ -169,8 +169,8 @@ pub(super) fn custom_resource_definition(definition: &mut Value) {
             fill_text(names, "listKind", &format!("{kind}List"));
         }
     }
-    if let Some(conversion) = object_mut(definition, "spec.conversion") {
-        fill_text(conversion, "strategy", "None");
+    if let Some(spec) = object_mut(definition, "spec") {
+        fill(spec, "conversion", json!({"strategy": "None"}));
     }
     service_port(definition, "spec.conversion.webhook.clientConfig.service");
 }
@@ -182,5 +182,24 @@ pub(super) fn api_service(service: &mut Value) {
 pub(super) fn token_request(request: &mut Value) {
     if let Some(spec) = object_mut(request, "spec") {
         fill(spec, "expirationSeconds", 3600);
+    }
+}
+
+/// One device, unless something else is said.
+pub(super) fn device_requests(object: &mut Value, path: &str) {
+    for request in list_mut(object, path) {
+        if let Some(exactly) = get_mut(request, "exactly").and_then(Value::as_object_mut) {
+            device_count(exactly);
+        }
+        for sub in list_mut(request, "firstAvailable").iter_mut().filter_map(Value::as_object_mut) {
+            device_count(sub);
+        }
+    }
+}
+
+fn device_count(request: &mut serde_json::Map<String, Value>) {
+    fill_text(request, "allocationMode", "ExactCount");
+    if request.get("allocationMode").is_some_and(|mode| mode == "ExactCount") {
+        fill_int(request, "count", 1);
     }
 }

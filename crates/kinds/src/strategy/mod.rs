@@ -9,13 +9,15 @@ mod special;
 
 pub(crate) use pod::host_network;
 pub(crate) use service::{is_external, wants_health_check};
+pub use special::TEMPLATE_GENERATION;
 
 use serde_json::{Value, json};
 
 use crate::value::{get, has, int, keep, remove, same, set};
 use special::{
-    condition_times, data_sources, generate_selector, kept_decisions, name_only_secrets, old_template_generation,
-    own_label, own_namespace, phase_transition, reset_status, stored_version, template_generation,
+    condition_times, data_sources, drop_device_fields, drop_topology, generate_selector, kept_decisions,
+    name_only_secrets, old_template_generation, own_label, own_namespace, phase_transition, reset_status,
+    stored_version, template_generation,
 };
 
 /// What a kind's generation counts.
@@ -90,6 +92,7 @@ pub fn has_status(group: &str, kind: &str) -> bool {
             | ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
             | ("apiextensions.k8s.io", "CustomResourceDefinition")
             | ("apiregistration.k8s.io", "APIService")
+            | ("resource.k8s.io", "ResourceClaim")
     )
 }
 
@@ -134,6 +137,7 @@ pub fn finalizers_on_create(group: &str, kind: &str) -> &'static [&'static str] 
     match (group, kind) {
         ("", "PersistentVolume") => &["kubernetes.io/pv-protection"],
         ("", "PersistentVolumeClaim") => &["kubernetes.io/pvc-protection"],
+        ("storage.k8s.io", "VolumeAttributesClass") => &["kubernetes.io/vac-protection"],
         _ => &[],
     }
 }
@@ -160,20 +164,16 @@ fn keeps_metadata_on_status(group: &str, kind: &str) -> bool {
         (group, kind),
         ("storage.k8s.io", "VolumeAttachment")
             | ("networking.k8s.io", "ServiceCIDR")
-            | (
-                "flowcontrol.apiserver.k8s.io"
-                    | "admissionregistration.k8s.io"
-                    | "apiextensions.k8s.io"
-                    | "apiregistration.k8s.io",
-                _
-            )
+            | ("resource.k8s.io", "ResourceClaim")
+            | ("flowcontrol.apiserver.k8s.io" | "admissionregistration.k8s.io" | "apiregistration.k8s.io", _)
     )
 }
 
 /// Prepares a new object: its first status, its first generation, what follows from its name and uid.
 pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
     match generation(group, kind) {
-        Generation::None | Generation::SpecFromZero => remove(object, "metadata", "generation"),
+        // What a client says stays.
+        Generation::None | Generation::SpecFromZero => {}
         _ => set(object, "metadata", "generation", 1),
     }
     // A Node says its status from the start: the kubelet registers itself with it.
@@ -201,6 +201,14 @@ pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
             }
         }
         ("apps", "DaemonSet") => template_generation(object, 1),
+        ("coordination.k8s.io", "Lease") => {
+            for field in ["strategy", "preferredHolder"] {
+                remove(object, "spec", field);
+            }
+        }
+        ("storage.k8s.io", "CSIDriver") => remove(object, "spec", "preventPodSchedulingIfMissing"),
+        ("discovery.k8s.io", "EndpointSlice") => drop_topology(object, &Value::Null),
+        ("resource.k8s.io", "ResourceSlice") => drop_device_fields(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_version(object),
         _ => {}
     }
@@ -223,6 +231,16 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
         ("", "ServiceAccount") => name_only_secrets(new),
         ("", "Node") if !has(old, "spec.configSource") => remove(new, "spec", "configSource"),
         ("certificates.k8s.io", "CertificateSigningRequest") => keep(new, old, "spec"),
+        ("coordination.k8s.io", "Lease") => {
+            for field in ["strategy", "preferredHolder"].iter().filter(|field| !has(get(old, "spec"), field)) {
+                remove(new, "spec", field);
+            }
+        }
+        ("storage.k8s.io", "CSIDriver") if !has(old, "spec.preventPodSchedulingIfMissing") => {
+            remove(new, "spec", "preventPodSchedulingIfMissing");
+        }
+        ("discovery.k8s.io", "EndpointSlice") => drop_topology(new, old),
+        ("resource.k8s.io", "ResourceSlice") => drop_device_fields(new),
         ("apps", "DaemonSet") => {
             let changed = !same(get(new, "spec.template"), get(old, "spec.template"));
             let before = old_template_generation(old);
@@ -259,6 +277,7 @@ pub fn prepare_status_update(group: &str, kind: &str, new: &mut Value, old: &Val
         ("apps", "Deployment") => {
             set_or_remove(new, "metadata", "labels", get(old, "metadata.labels").clone());
         }
+        ("apps", "DaemonSet") => template_generation(new, old_template_generation(old)),
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             kept_decisions(new, old);
             condition_times(new, old, now);

@@ -78,7 +78,8 @@ pub(super) fn data_sources(claim: &mut Value, old: Option<&Value>) {
 
 pub(super) fn name_only_secrets(account: &mut Value) {
     for secret in list_mut(account, "secrets") {
-        *secret = json!({"name": text(secret, "name")});
+        let name = text(secret, "name").to_owned();
+        *secret = if name.is_empty() { json!({}) } else { json!({"name": name}) };
     }
 }
 
@@ -87,9 +88,9 @@ pub(super) fn generate_selector(job: &mut Value) {
     if crate::value::flag(job, "spec.manualSelector") {
         return;
     }
-    // A Job without labels of its own wears its Pods' labels, the generated ones too.
-    let same_labels = crate::value::size(job, "metadata.labels") == 0
-        || get(job, "metadata.labels") == get(job, "spec.template.metadata.labels");
+    // A Job that wears its Pods' labels wears the generated ones, too.
+    let template = get(job, "spec.template.metadata.labels");
+    let same_labels = template.is_object() && get(job, "metadata.labels") == template;
     let name = text(job, "metadata.name").to_owned();
     let uid = text(job, "metadata.uid").to_owned();
     if let Some(labels) = object_mut(job, "spec.template.metadata.labels") {
@@ -111,7 +112,8 @@ pub(super) fn generate_selector(job: &mut Value) {
     }
 }
 
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// Where the generation of a DaemonSet's template stands.
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The old field of DaemonSets lives on as an annotation.
 pub(super) fn template_generation(set_: &mut Value, generation: i64) {
@@ -170,6 +172,31 @@ pub(super) fn condition_times(new: &mut Value, old: &Value, now: &str) {
         if let Some(map) = condition.as_object_mut() {
             crate::value::fill(map, "lastUpdateTime", now);
             crate::value::fill(map, "lastTransitionTime", if transition.is_null() { now.into() } else { transition });
+        }
+    }
+}
+
+/// Where an endpoint is was said in another way once; what is there stays until it changes.
+pub(super) fn drop_topology(slice: &mut Value, old: &Value) {
+    let kept = same_endpoints(slice, old);
+    for endpoint in list_mut(slice, "endpoints").iter_mut().filter(|_| !kept) {
+        remove(endpoint, "", "deprecatedTopology");
+    }
+}
+
+fn same_endpoints(slice: &Value, old: &Value) -> bool {
+    !old.is_null() && get(slice, "endpoints") == get(old, "endpoints")
+}
+
+/// Fields of devices whose features are off in Kubernetes 1.36.
+pub(super) fn drop_device_fields(slice: &mut Value) {
+    for device in list_mut(slice, "spec.devices") {
+        remove(device, "", "nodeAllocatableResourceMappings");
+        let attributes = device.get_mut("attributes").and_then(Value::as_object_mut);
+        for attribute in attributes.into_iter().flatten().filter_map(|(_, attribute)| attribute.as_object_mut()) {
+            for list in ["bools", "ints", "strings", "versions"] {
+                attribute.remove(list);
+            }
         }
     }
 }

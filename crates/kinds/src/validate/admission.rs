@@ -1,6 +1,6 @@
 //! Admission: webhooks and policies. Expressions are compiled elsewhere.
 
-use conductor_machinery::field::{Error, Errors};
+use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::Value;
 
@@ -44,19 +44,75 @@ fn client_config(errors: &mut Errors, config: &At<'_>) {
     if config.has("url") == config.has("service") {
         return errors.required(&config.path, "exactly one of url or service is required");
     }
-    let url = config.text("url");
-    if config.has("url") && !url.starts_with("https://") {
-        let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-        errors.invalid(&config.at("url"), scheme, detail);
+    if config.has("url") {
+        webhook_url(errors, &config.at("url"), config.text("url"));
+    } else {
+        // Kubernetes names the one when the other is missing.
+        let service = config.field("service");
+        if service.text("namespace").is_empty() {
+            errors.required(&service.at("name"), "");
+        }
+        if service.text("name").is_empty() {
+            errors.required(&service.at("namespace"), "");
+        }
+        webhook_service(errors, &service);
     }
-    let service = config.field("service");
-    if service.exists() {
-        errors.required_text(&service, "name");
-        errors.required_text(&service, "namespace");
-        if service.maybe_int("port").is_some_and(|port| !(1..=65535).contains(&port)) {
-            let detail = format!("port is not valid: {}", names::range_error(1, 65535));
-            errors.invalid(&service.at("port"), service.int("port"), detail);
+}
+
+/// The address of a webhook outside the cluster.
+pub fn webhook_url(errors: &mut Errors, path: &Path, url: &str) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let begins = rest.starts_with(|first: char| first.is_ascii_alphabetic());
+    let scheme = rest.split_once(':').map_or("", |(scheme, _)| scheme);
+    let valid = scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    let scheme = if begins && valid { scheme } else { "" };
+    let rest = if scheme.is_empty() { rest } else { &rest[scheme.len() + 1..] };
+    let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    };
+    if !scheme.eq_ignore_ascii_case("https") {
+        errors.invalid(path, scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    if host.is_empty() {
+        errors.invalid(path, "", format!("host must be specified{FORM}"));
+    }
+    if let Some(user) = user {
+        errors.invalid(path, user, "user information is not permitted in the URL");
+    }
+    if !fragment.is_empty() {
+        errors.invalid(path, fragment, "fragments are not permitted in the URL");
+    }
+    if !query.is_empty() {
+        errors.invalid(path, query, "query parameters are not permitted in the URL");
+    }
+}
+
+/// Port and path of a webhook's Service.
+pub(crate) fn webhook_service(errors: &mut Errors, service: &At<'_>) {
+    let wrong = names::port_number(service.int("port"));
+    if !wrong.is_empty() {
+        errors.invalid(&service.at("port"), service.int("port"), format!("port is not valid: {}", wrong.join(", ")));
+    }
+    let (at, path) = (service.at("path"), service.text("path"));
+    match path {
+        "" | "/" => return,
+        "//" => return errors.invalid(&at, path, "segment[0] may not be empty"),
+        path if !path.starts_with('/') => errors.invalid(&at, path, "must start with a '/'"),
+        _ => {}
+    }
+    // The first character is taken for the slash, whatever it is.
+    let steps: String = path.chars().skip(1).collect();
+    for (i, step) in steps.strip_suffix('/').unwrap_or(&steps).split('/').enumerate() {
+        if step.is_empty() {
+            errors.invalid(&at, path, format!("segment[{i}] may not be empty"));
+            continue;
+        }
+        for message in names::dns1123_subdomain(step) {
+            errors.invalid(&at, path, format!("segment[{i}]: {message}"));
         }
     }
 }
@@ -69,12 +125,14 @@ fn match_conditions(errors: &mut Errors, holder: &At<'_>) {
     let mut seen = Vec::new();
     for condition in holder.items("matchConditions") {
         let name = condition.text("name");
-        errors.required_text(&condition, "expression");
+        if condition.text("expression").trim().is_empty() {
+            errors.required(&condition.at("expression"), "");
+        }
         if name.is_empty() {
             errors.required(&condition.at("name"), "");
-        } else {
-            errors.each(&condition.at("name"), name, names::qualified_name(name));
+            continue;
         }
+        errors.each(&condition.at("name"), name, names::qualified_name(name));
         if seen.contains(&name) {
             errors.duplicate(&condition.at("name"), name);
         }
@@ -128,26 +186,152 @@ fn rule_with_operations(errors: &mut Errors, rule: &At<'_>) {
             errors.invalid(&rule.at(field), rule.get(field).clone(), detail);
         }
     }
-    if rule.list("resources").is_empty() {
-        errors.required(&rule.at("resources"), "");
+    for version in rule.items("apiVersions").filter(|version| version.value == "") {
+        errors.required(&version.path, "");
     }
-    for item in rule.items("apiVersions").chain(rule.items("resources")) {
-        if item.value.as_str() == Some("") {
+    rule_resources(errors, rule);
+    errors.one_of(rule, "scope", &["*", "Cluster", "Namespaced"]);
+}
+
+/// Resources with their subresources: what a wildcard covers is not said twice.
+fn rule_resources(errors: &mut Errors, rule: &At<'_>) {
+    let path = rule.at("resources");
+    let all = rule.list("resources");
+    if all.is_empty() {
+        errors.required(&path, "");
+    }
+    let (mut below, mut above) = (Vec::new(), Vec::new());
+    let mut plain = false;
+    for item in rule.items("resources") {
+        let text = item.value.as_str().unwrap_or_default();
+        if text.is_empty() {
             errors.required(&item.path, "");
+            continue;
+        }
+        let Some((resource, part)) = text.split_once('/') else {
+            plain = text != "*";
+            continue;
+        };
+        if below.contains(&resource) {
+            errors.invalid(&item.path, text, format!("if '{resource}/*' is present, must not specify {text}"));
+        }
+        if above.contains(&part) {
+            errors.invalid(&item.path, text, format!("if '*/{part}' is present, must not specify {text}"));
+        }
+        if part == "*" {
+            below.push(resource);
+        }
+        if resource == "*" {
+            above.push(part);
         }
     }
-    if rule.list("resources").len() > 1 && rule.list("resources").iter().any(|item| item == "*/*") {
-        let detail = "if '*/*' is present, must not specify other resources";
-        errors.invalid(&rule.at("resources"), rule.get("resources").clone(), detail);
+    if all.len() > 1 && all.iter().any(|item| item == "*/*") {
+        errors.invalid(&path, all.to_vec(), "if '*/*' is present, must not specify other resources");
     }
-    errors.one_of(rule, "scope", &["*", "Cluster", "Namespaced"]);
+    if plain && all.iter().any(|item| item == "*") {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.invalid(&path, all.to_vec(), detail);
+    }
+}
+
+/// A rule about objects of certain names.
+fn named_rule(errors: &mut Errors, rule: &At<'_>) {
+    let mut seen = Vec::new();
+    for name in rule.items("resourceNames") {
+        let text = name.value.as_str().unwrap_or_default();
+        errors.each(&name.path, text, names::path_segment_name(text));
+        if seen.contains(&text) {
+            errors.duplicate(&name.path, text);
+        }
+        seen.push(text);
+    }
+    rule_with_operations(errors, rule);
+}
+
+/// Only what is written can be changed on the way.
+fn mutable_operations(errors: &mut Errors, matched: &At<'_>) {
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
+    for rule in matched.items("resourceRules") {
+        for operation in rule.list("operations").iter().filter_map(Value::as_str) {
+            if !OPERATIONS.contains(&operation) {
+                errors.not_supported(&matched.at("resourceRules").child("operations"), operation, OPERATIONS);
+            }
+        }
+    }
+}
+
+/// The kind of a policy's parameters.
+fn param_kind(errors: &mut Errors, kind: &At<'_>) {
+    if !kind.exists() {
+        return;
+    }
+    let (at, text) = (kind.at("apiVersion"), kind.text("apiVersion"));
+    let (group, version) = text.split_once('/').unwrap_or(("", text));
+    if text.is_empty() {
+        errors.required(&at, "");
+    } else if version.contains('/') {
+        errors.invalid(&at, text, format!("unexpected GroupVersion string: {text}"));
+    } else {
+        let wrong = if group.is_empty() { Vec::new() } else { names::dns1123_subdomain(group) };
+        if !wrong.is_empty() {
+            errors.invalid(&at, group, wrong.join(","));
+        }
+        let wrong = names::dns1035_label(version);
+        if version.is_empty() {
+            errors.invalid(&at, text, "version must be specified");
+        } else if !wrong.is_empty() {
+            errors.invalid(&at, version, wrong.join(","));
+        }
+    }
+    let name = kind.text("kind");
+    let wrong = names::dns1035_label(&name.to_lowercase());
+    if name.is_empty() {
+        errors.required(&kind.at("kind"), "");
+    } else if !wrong.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+        errors.invalid(&kind.at("kind"), name, detail);
+    }
+}
+
+/// Words that CEL keeps for itself.
+const RESERVED: &[&str] = &[
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// A choice that must be made; an empty one is none of those there are.
+fn required_choice(errors: &mut Errors, at: &At<'_>, name: &str, choices: &[&str]) {
+    if at.has(name) {
+        errors.one_of(at, name, choices);
+    } else {
+        errors.required(&at.at(name), "");
+    }
 }
 
 fn match_resources(errors: &mut Errors, at: &At<'_>) {
     if !at.exists() {
         return;
     }
-    errors.required_one_of(at, "matchPolicy", &["Equivalent", "Exact"]);
+    required_choice(errors, at, "matchPolicy", &["Equivalent", "Exact"]);
     for selector in ["namespaceSelector", "objectSelector"] {
         if !at.has(selector) {
             errors.required(&at.at(selector), "");
@@ -156,19 +340,15 @@ fn match_resources(errors: &mut Errors, at: &At<'_>) {
     }
     for rules in ["resourceRules", "excludeResourceRules"] {
         for rule in at.items(rules) {
-            rule_with_operations(errors, &rule);
+            named_rule(errors, &rule);
         }
     }
 }
 
 pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: bool) {
     let spec = object.field("spec");
-    errors.required_one_of(&spec, "failurePolicy", &["Fail", "Ignore"]);
-    let kind = spec.field("paramKind");
-    if kind.exists() {
-        errors.required_text(&kind, "apiVersion");
-        errors.required_text(&kind, "kind");
-    }
+    required_choice(errors, &spec, "failurePolicy", &["Fail", "Ignore"]);
+    param_kind(errors, &spec.field("paramKind"));
     let constraints = spec.field("matchConstraints");
     if !constraints.exists() {
         errors.required(&constraints.path, "");
@@ -178,22 +358,20 @@ pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: b
             errors.required(&constraints.at("resourceRules"), "");
         }
     }
+    if mutating {
+        mutable_operations(errors, &constraints);
+    }
     match_conditions(errors, &spec);
-    let mut variables = Vec::new();
     for variable in spec.items("variables") {
         let name = variable.text("name");
-        if name.is_empty() {
+        if name.trim().is_empty() {
             errors.required(&variable.at("name"), "name is not specified");
-        } else if !names::c_identifier(name).is_empty() {
+        } else if !names::c_identifier(name).is_empty() || RESERVED.contains(&name) {
             errors.invalid(&variable.at("name"), name, "must be a valid CEL identifier");
         }
         if variable.text("expression").trim().is_empty() {
             errors.required(&variable.at("expression"), "expression is not specified");
         }
-        if variables.contains(&name) {
-            errors.duplicate(&variable.at("name"), name);
-        }
-        variables.push(name);
     }
     if mutating {
         if spec.list("mutations").is_empty() {
@@ -212,14 +390,18 @@ pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: b
             errors.required(&validation.at("expression"), "expression is not specified");
         }
         let message = validation.text("message");
-        if message.contains('\n') {
+        if !message.is_empty() && message.trim().is_empty() {
+            errors.invalid(&validation.at("message"), message, "must be non-empty if specified");
+        } else if message.trim().contains(['\n', '\r']) {
             errors.invalid(&validation.at("message"), message, "must not contain line breaks");
         }
-        if validation.text("reason") != "Unauthorized" {
-            errors.one_of(&validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
-        }
+        errors.one_of(&validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
     }
     let mut keys = Vec::new();
+    if spec.list("auditAnnotations").len() > 20 {
+        let detail = "must not have more than 20 auditAnnotations";
+        errors.invalid(&spec.at("auditAnnotations"), spec.get("auditAnnotations").clone(), detail);
+    }
     for annotation in spec.items("auditAnnotations") {
         let key = annotation.text("key");
         if annotation.text("valueExpression").trim().is_empty() {
@@ -240,22 +422,25 @@ pub(super) fn admission_policy_binding(errors: &mut Errors, object: &At<'_>, mut
     }
     let reference = spec.field("paramRef");
     if reference.exists() {
-        let name = reference.text("name");
-        errors.each(&reference.at("name"), name, names::path_segment_name(name));
-        match (name.is_empty(), reference.has("selector")) {
+        let (name, selector) = (reference.text("name"), reference.field("selector"));
+        if !name.is_empty() {
+            errors.each(&reference.at("name"), name, names::path_segment_name(name));
+        }
+        label_selector(errors, &selector);
+        match (name.is_empty(), selector.exists()) {
             (false, true) => {
                 for field in ["name", "selector"] {
                     errors.forbidden(&reference.at(field), "name and selector are mutually exclusive");
                 }
             }
             (true, false) => errors.required(&reference.path, "one of name or selector must be specified"),
-            _ => label_selector(errors, &reference.field("selector")),
+            _ => {}
         }
         errors.required_one_of(&reference, "parameterNotFoundAction", &["Deny", "Allow"]);
     }
     match_resources(errors, &spec.field("matchResources"));
     if mutating {
-        return;
+        return mutable_operations(errors, &spec.field("matchResources"));
     }
     let actions = spec.list("validationActions");
     let path = spec.at("validationActions");

@@ -40,6 +40,17 @@ fn selector(errors: &mut Errors, spec: &At<'_>, kind: &str) {
     }
 }
 
+/// A selector that cannot be used is said so once more, and what depends on it is not looked at.
+fn is_usable(errors: &mut Errors, spec: &At<'_>, detail: &str) -> bool {
+    let selector = spec.field("selector");
+    let mut wrong = Errors::new();
+    label_selector(&mut wrong, &selector);
+    if !wrong.is_empty() {
+        errors.invalid(&selector.path, selector.value.clone(), detail);
+    }
+    wrong.is_empty()
+}
+
 fn template_matches(errors: &mut Errors, spec: &At<'_>) {
     let labels = spec.get("template.metadata.labels");
     let selector = spec.get("selector");
@@ -75,8 +86,10 @@ pub(super) fn deployment(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
     errors.not_negative(&spec, "replicas");
     selector(errors, &spec, "deployment");
-    template_matches(errors, &spec);
-    endless_template(errors, &spec, "ReplicaSet");
+    if is_usable(errors, &spec, "invalid label selector") {
+        template_matches(errors, &spec);
+        endless_template(errors, &spec, "ReplicaSet");
+    }
     deployment_strategy(errors, &spec.field("strategy"));
     errors.not_negative(&spec, "minReadySeconds");
     errors.not_negative(&spec, "revisionHistoryLimit");
@@ -118,15 +131,19 @@ pub(super) fn replica_set(errors: &mut Errors, object: &At<'_>) {
     errors.not_negative(&spec, "replicas");
     errors.not_negative(&spec, "minReadySeconds");
     selector(errors, &spec, "deployment");
-    template_matches(errors, &spec);
-    endless_template(errors, &spec, "ReplicaSet");
+    if is_usable(errors, &spec, "invalid label selector") {
+        template_matches(errors, &spec);
+        endless_template(errors, &spec, "ReplicaSet");
+    }
 }
 
 pub(super) fn daemon_set(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
     label_selector(errors, &spec.field("selector"));
     let labels = spec.get("template.metadata.labels");
-    if !selects(spec.get("selector"), labels) {
+    let mut wrong = Errors::new();
+    label_selector(&mut wrong, &spec.field("selector"));
+    if wrong.is_empty() && !selects(spec.get("selector"), labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid(&spec.at("template.metadata.labels"), labels.clone(), detail);
     }
@@ -205,7 +222,17 @@ pub(super) fn stateful_set(errors: &mut Errors, object: &At<'_>, old: Option<&At
         errors.not_negative(&spec, field);
     }
     selector(errors, &spec, "statefulset");
-    template_matches(errors, &spec);
+    if is_usable(errors, &spec, "") {
+        set_template(errors, &spec);
+    }
+    endless(errors, &spec.field("template"), "StatefulSet");
+    if let Some(old) = old {
+        stateful_set_changes(errors, object, old);
+    }
+}
+
+fn set_template(errors: &mut Errors, spec: &At<'_>) {
+    template_matches(errors, spec);
     // Pods get host names of their own, and a volume for each template of a claim.
     let mut template = spec.get("template").clone();
     remove(&mut template, "spec", "subdomain");
@@ -221,10 +248,6 @@ pub(super) fn stateful_set(errors: &mut Errors, object: &At<'_>, old: Option<&At
     }
     let at = At::new(&template, spec.at("template"));
     pod::template(errors, &at);
-    endless(errors, &spec.field("template"), "StatefulSet");
-    if let Some(old) = old {
-        stateful_set_changes(errors, object, old);
-    }
 }
 
 fn stateful_set_changes(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {

@@ -169,7 +169,8 @@ pub(super) fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-fn is_extended(name: &str) -> bool {
+/// Whether the resource is one that a device plug-in or driver brings.
+pub(super) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 

@@ -7,7 +7,7 @@ use conductor_machinery::names;
 use conductor_machinery::names::ip::{Strictness, parse, validate_ip};
 
 use super::at::{At, Report, same_field};
-use super::common::{PROTOCOLS, ip, label, labels, port_number, qualified, subdomain};
+use super::common::{PROTOCOLS, ip, label, port_number, qualified, subdomain};
 
 /// An address traffic can be sent to: nobody's own, none of this link.
 pub(super) fn endpoint_ip(errors: &mut Errors, path: &Path, text: &str) {
@@ -98,7 +98,11 @@ fn slice_ports(errors: &mut Errors, object: &At<'_>) {
         } else {
             seen.push(name);
         }
-        errors.required_one_of(&port, "protocol", PROTOCOLS);
+        if port.has("protocol") {
+            errors.one_of(&port, "protocol", PROTOCOLS);
+        } else {
+            errors.required(&port.at("protocol"), "");
+        }
         app_protocol(errors, &port);
     }
 }
@@ -123,11 +127,6 @@ fn slice_endpoints(errors: &mut Errors, object: &At<'_>) {
         if endpoint.has("nodeName") {
             subdomain(errors, &endpoint.at("nodeName"), endpoint.text("nodeName"));
         }
-        let topology = endpoint.field("deprecatedTopology");
-        if endpoint.size("deprecatedTopology") > 16 {
-            errors.push(Error::too_many(&topology.path, Some(endpoint.size("deprecatedTopology")), 16));
-        }
-        labels(errors, &topology);
         if endpoint.has("hostname") {
             label(errors, &endpoint.at("hostname"), endpoint.text("hostname"));
         }

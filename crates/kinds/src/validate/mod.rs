@@ -3,14 +3,19 @@
 //!
 //! Objects have been decoded and defaulted: known fields only, of the right JSON type.
 
-mod admission;
+mod access;
+pub mod admission;
 mod apps;
 pub(crate) mod at;
+mod autoscaling;
 mod batch;
 mod common;
 mod config;
 mod cron;
+mod devices;
 mod endpoints;
+mod flow;
+mod job_status;
 mod network;
 mod node;
 mod others;
@@ -22,7 +27,7 @@ mod service;
 mod sources;
 mod storage;
 
-use conductor_machinery::field::{Errors, Path};
+use conductor_machinery::field::Errors;
 use conductor_machinery::names::{self, NameRule};
 use serde_json::Value;
 
@@ -32,22 +37,21 @@ use at::{At, Report};
 pub fn name_rule(group: &str, kind: &str) -> NameRule {
     match (group, kind) {
         ("", "Namespace" | "Service") | ("apps", "StatefulSet") => names::name_is_label,
-        ("rbac.authorization.k8s.io", _) => names::name_is_path_segment,
-        ("", "Event") | ("policy", "PodDisruptionBudget") | ("certificates.k8s.io", "CertificateSigningRequest") => {
-            any_name
-        }
-        ("networking.k8s.io", "IPAddress") => name_is_address,
+        ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", "APIService") => names::name_is_path_segment,
+        ("networking.k8s.io", "IPAddress") => network::ip_address_name,
+        ("certificates.k8s.io", "CertificateSigningRequest") => any_name,
+        ("", "ReplicationController") | ("resource.k8s.io", "DeviceClass") => long_name,
         _ => names::name_is_subdomain,
     }
 }
 
-/// An IPAddress is named by the address.
-fn name_is_address(name: &str, _: bool) -> Vec<String> {
-    let errors = names::ip::validate_ip(&Path::empty(), name, names::ip::Strictness::Canonical);
-    errors.into_iter().map(|error| error.detail).collect()
+/// A subdomain; two kinds count its bytes.
+fn long_name(name: &str, prefix: bool) -> Vec<String> {
+    let said = names::name_is_subdomain(name, prefix).into_iter();
+    said.map(|text| text.replace("no more than 253 characters", "no more than 253 bytes")).collect()
 }
 
-/// Old clients name core Events after times and objects; nothing was ever refused, as with some other kinds.
+/// Nobody cares what certificate requests are called.
 fn any_name(_: &str, _: bool) -> Vec<String> {
     Vec::new()
 }
@@ -65,7 +69,7 @@ pub fn finalizers(group: &str, kind: &str, object: &Value) -> Errors {
             | "node.k8s.io"
             | "policy"
     );
-    if !lenient && kind != "Event" {
+    if !lenient && (group, kind) != ("", "Event") {
         for finalizer in At::root(object).items("metadata.finalizers") {
             config::standard_finalizer(&mut errors, &finalizer.path, finalizer.value.as_str().unwrap_or(""));
         }
@@ -91,6 +95,9 @@ pub fn create(group: &str, kind: &str, object: &Value) -> Errors {
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy(e, o, None),
         ("", "Binding") => pod::binding(e, o),
         ("certificates.k8s.io", "CertificateSigningRequest") => others::certificate_signing_request(e, o),
+        ("authorization.k8s.io", "SubjectAccessReview" | "SelfSubjectAccessReview" | "LocalSubjectAccessReview") => {
+            access::access_review(e, o, kind)
+        }
         _ => always(e, group, kind, o),
     }
     errors
@@ -129,9 +136,16 @@ fn always(e: &mut Errors, group: &str, kind: &str, o: &At<'_>) {
         ("policy", "PodDisruptionBudget") => others::pod_disruption_budget(e, o),
         ("scheduling.k8s.io", "PriorityClass") => others::priority_class(e, o),
         ("node.k8s.io", "RuntimeClass") => others::runtime_class(e, o),
-        ("autoscaling", "HorizontalPodAutoscaler") => others::horizontal_pod_autoscaler(e, o),
-        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => others::flow_schema(e, o),
-        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => others::priority_level(e, o),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::horizontal_pod_autoscaler(e, o, None),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::flow_schema(e, o),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::priority_level(e, o),
+        ("networking.k8s.io", "IPAddress") => network::ip_address(e, o),
+        ("resource.k8s.io", "ResourceClaim") => devices::resource_claim(e, o),
+        ("resource.k8s.io", "ResourceClaimTemplate") => devices::resource_claim_template(e, o),
+        ("resource.k8s.io", "DeviceClass") => devices::device_class(e, o),
+        ("resource.k8s.io", "ResourceSlice") => devices::resource_slice(e, o, None),
+        ("networking.k8s.io", "ServiceCIDR") => network::service_cidr(e, o),
+        ("apiregistration.k8s.io", "APIService") => others::api_service(e, o),
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             admission::webhooks(e, o);
         }
@@ -193,10 +207,19 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
         ("storage.k8s.io", "VolumeAttributesClass") => storage::volume_attributes_class_update(e, n, o),
         ("networking.k8s.io", "IngressClass") => network::ingress_class_update(e, n, o),
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy(e, n, Some(o)),
+        ("networking.k8s.io", "IPAddress") => e.immutable(n, o, "spec.parentRef"),
+        ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => e.immutable(n, o, "spec"),
+        ("resource.k8s.io", "ResourceSlice") => devices::resource_slice(e, n, Some(o)),
+        ("networking.k8s.io", "ServiceCIDR") => network::service_cidr_update(e, n, o),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::horizontal_pod_autoscaler(e, n, Some(o)),
         ("rbac.authorization.k8s.io", "RoleBinding") => rbac::binding_update(e, n, o, true),
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac::binding_update(e, n, o, false),
         ("scheduling.k8s.io", "PriorityClass") => others::priority_class_update(e, n, o),
         ("node.k8s.io", "RuntimeClass") => others::runtime_class_update(e, n, o),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            others::certificate_signing_request(e, n);
+            others::certificate_update(e, n, o, "");
+        }
         _ => always(e, group, kind, n),
     }
     errors
@@ -263,10 +286,17 @@ pub fn status_update(group: &str, kind: &str, new: &Value, old: &Value) -> Error
             apps::counts(e, n, &fields, &[]);
             apps::collisions(e, n, o);
         }
-        ("batch", "Job") => apps::counts(e, n, &["active", "succeeded", "failed", "ready", "terminating"], &[]),
+        ("batch", "Job") => job_status::job_status_update(e, n, o),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::status_update(e, n),
+        ("flowcontrol.apiserver.k8s.io", _) => flow::conditions(e, n),
+        ("resource.k8s.io", "ResourceClaim") => devices::claim_status(e, n, o),
+        ("apiregistration.k8s.io", "APIService") => others::api_service_status(e, n),
         ("policy", "PodDisruptionBudget") => others::pod_disruption_budget_status_update(e, n),
         ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update(e, n, o),
-        ("certificates.k8s.io", "CertificateSigningRequest") => others::certificate_conditions(e, n),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            others::certificate_signing_request(e, n);
+            others::certificate_update(e, n, o, "status");
+        }
         _ => {}
     }
     errors
@@ -282,7 +312,8 @@ pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Valu
         ("", "Pod", "ephemeralcontainers") => pod::ephemeral_containers_update(&mut errors, n, o),
         ("", "Pod", "resize") => pod::resize_update(&mut errors, n, o),
         ("certificates.k8s.io", "CertificateSigningRequest", "approval") => {
-            others::certificate_conditions(&mut errors, n);
+            others::certificate_signing_request(&mut errors, n);
+            others::certificate_update(&mut errors, n, o, "approval");
         }
         _ => {}
     }

@@ -3,7 +3,7 @@
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use conductor_machinery::names::ip::{masked, parse, parse_cidr};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::at::{At, IMMUTABLE, Report};
 use super::common::{cidr, label, label_selector, subdomain};
@@ -26,7 +26,7 @@ pub(super) fn ingress(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
     if spec.list("rules").is_empty() && !spec.has("defaultBackend") {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        errors.invalid(&spec.path, spec.list("rules").to_vec(), detail);
+        errors.invalid(&spec.path, spec.get("rules").clone(), detail);
     }
     if spec.has("defaultBackend") {
         backend(errors, &spec.field("defaultBackend"));
@@ -273,5 +273,71 @@ fn ip_block(errors: &mut Errors, block: &At<'_>, before: &[&str]) {
         if !inside || bits >= inner_bits {
             errors.invalid(&except.path, text, "must be a strict subset of `cidr`");
         }
+    }
+}
+
+/// What an IPAddress is called is the address.
+pub(super) fn ip_address_name(name: &str, _: bool) -> Vec<String> {
+    let errors = names::ip::validate_ip(&Path::empty(), name, names::ip::Strictness::Canonical);
+    errors.into_iter().map(|error| error.detail).collect()
+}
+
+pub(super) fn ip_address(errors: &mut Errors, object: &At<'_>) {
+    let parent = object.field("spec.parentRef");
+    if !parent.exists() {
+        return errors.required(&parent.path, "");
+    }
+    if !parent.text("group").is_empty() {
+        subdomain(errors, &parent.at("group"), parent.text("group"));
+    }
+    for (field, required) in [("resource", true), ("name", true), ("namespace", false)] {
+        match parent.text(field) {
+            "" if required => errors.required(&parent.at(field), ""),
+            "" => {}
+            text => errors.each(&parent.at(field), text, names::path_segment_name(text)),
+        }
+    }
+}
+
+pub(super) fn service_cidr(errors: &mut Errors, object: &At<'_>) {
+    let spec = object.field("spec");
+    let cidrs: Vec<&str> = spec.list("cidrs").iter().filter_map(Value::as_str).collect();
+    if cidrs.is_empty() {
+        return errors.required(&spec.at("cidrs"), "at least one CIDR required");
+    }
+    if cidrs.len() > 2 {
+        return errors.invalid(&spec.at("cidrs"), json!({"CIDRs": cidrs}), "may only hold up to 2 values");
+    }
+    for network in spec.items("cidrs") {
+        cidr(errors, &network.path, network.value.as_str().unwrap_or_default(), &[]);
+    }
+    let family = |text: &str| {
+        let mut wrong = Errors::new();
+        cidr(&mut wrong, &Path::empty(), text, &[]);
+        wrong.is_empty().then(|| text.contains(':'))
+    };
+    if let [one, other] = cidrs.as_slice()
+        && family(one).is_some()
+        && family(one) == family(other)
+    {
+        let detail =
+            "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64".to_owned();
+        errors.invalid(&spec.at("cidrs"), spec.get("cidrs").clone(), detail);
+    }
+}
+
+/// Its networks stay; a second, of the other family, may come.
+pub(super) fn service_cidr_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    let (now, before) = (new.list("spec.cidrs"), old.list("spec.cidrs"));
+    let networks = new.at("spec.cidrs");
+    if now.len() == before.len() || (before.len(), now.len()) == (1, 2) {
+        for (index, (now, _)) in now.iter().zip(before).enumerate().filter(|(_, (now, before))| now != before) {
+            errors.invalid(&networks.index(index), now.clone(), IMMUTABLE);
+        }
+        if now.len() != before.len() {
+            service_cidr(errors, new);
+        }
+    } else {
+        errors.invalid(&networks, new.get("spec.cidrs").clone(), IMMUTABLE);
     }
 }

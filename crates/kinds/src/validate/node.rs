@@ -1,6 +1,6 @@
 //! Nodes, Leases, Events.
 
-use conductor_machinery::field::{Errors, Path};
+use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::{Value, json};
 
@@ -15,6 +15,20 @@ pub(super) fn node(errors: &mut Errors, object: &At<'_>) {
     let blocks = object.list("spec.podCIDRs");
     for block in object.items("spec.podCIDRs") {
         cidr(errors, &block.path, block.value.as_str().unwrap_or(""), &[]);
+    }
+    let bad = |block: &&Value| {
+        let mut wrong = Errors::new();
+        cidr(&mut wrong, &Path::empty(), block.as_str().unwrap_or_default(), &[]);
+        !wrong.is_empty()
+    };
+    if blocks.len() > 1
+        && let Some(at) = blocks.iter().position(|block| bad(&block))
+    {
+        let text = blocks[at].as_str().unwrap_or_default();
+        let detail = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{at}]: <nil> (invalid CIDR address: {text})"
+        );
+        errors.push(Error::internal(&object.at("spec.podCIDRs"), detail));
     }
     let six = blocks.iter().filter_map(Value::as_str).filter(|block| block.contains(':')).count();
     if blocks.len() > 1 && (six != 1 || blocks.len() > 2) {
@@ -111,45 +125,17 @@ pub(super) fn lease(errors: &mut Errors, object: &At<'_>) {
     }
 }
 
-/// How an Event's fields are called in each of the two groups that have them.
-struct EventNames {
-    involved: &'static str,
-    message: &'static str,
-    controller: &'static str,
-    first: &'static str,
-    last: &'static str,
-    count: &'static str,
-    source: &'static str,
-}
-
-const CORE: EventNames = EventNames {
-    involved: "involvedObject",
-    message: "message",
-    controller: "reportingComponent",
-    first: "firstTimestamp",
-    last: "lastTimestamp",
-    count: "count",
-    source: "source",
-};
-
-const EVENTS: EventNames = EventNames {
-    involved: "regarding",
-    message: "note",
-    controller: "reportingController",
-    first: "deprecatedFirstTimestamp",
-    last: "deprecatedLastTimestamp",
-    count: "deprecatedCount",
-    source: "deprecatedSource",
-};
-
-fn event_names(group: &str) -> &'static EventNames {
-    if group.is_empty() { &CORE } else { &EVENTS }
-}
-
+/// Events are checked in the form of the core group, whichever group the client speaks to; the newer one asks for more.
 pub(super) fn event(errors: &mut Errors, object: &At<'_>, group: &str) {
-    let names_ = event_names(group);
+    legacy_event(errors, object, group);
+    if !group.is_empty() {
+        strict_event(errors, object);
+    }
+}
+
+fn legacy_event(errors: &mut Errors, object: &At<'_>, group: &str) {
     let namespace = object.text("metadata.namespace");
-    let involved = object.get(names_.involved);
+    let involved = object.get("involvedObject");
     let about = crate::value::text(involved, "namespace");
     let timed = object.has("eventTime");
     let wrong = match (timed, about) {
@@ -162,41 +148,42 @@ pub(super) fn event(errors: &mut Errors, object: &At<'_>, group: &str) {
         errors.invalid(&Path::root("involvedObject").child("namespace"), about, "does not match event.namespace");
     }
     if timed {
-        let controller = object.text(names_.controller);
+        let controller = object.text("reportingComponent");
+        let called = Path::root(if group.is_empty() { "reportingComponent" } else { "reportingController" });
         if controller.is_empty() {
-            errors.required(&object.at(names_.controller), "");
+            errors.required(&called, "");
         }
-        qualified(errors, &object.at(names_.controller), controller);
+        qualified(errors, &called, controller);
         for field in ["reportingInstance", "action", "reason"] {
             errors.required_text(object, field);
             if object.text(field).len() > 128 {
                 errors.invalid(&object.at(field), "", "can have at most 128 characters");
             }
         }
-        if object.text(names_.message).len() > 1024 {
+        if object.text("message").len() > 1024 {
             errors.invalid(&Path::root("message"), "", "can have at most 1024 characters");
         }
     }
     errors.each(&Path::root("namespace"), namespace, names::dns1123_subdomain(namespace));
-    if group.is_empty() {
-        return;
-    }
+}
+
+fn strict_event(errors: &mut Errors, object: &At<'_>) {
     event_series(errors, object);
-    if !timed {
+    if !object.has("eventTime") {
         errors.required(&object.at("eventTime"), "");
     }
     if !matches!(object.text("type"), "Normal" | "Warning") {
         errors.invalid(&object.at("type"), "", format!("has invalid value: {}", object.text("type")));
     }
-    for (field, called) in [(names_.first, "firstTimestamp"), (names_.last, "lastTimestamp")] {
+    for field in ["firstTimestamp", "lastTimestamp"] {
         if object.has(field) {
-            errors.invalid(&Path::root(called), "", "needs to be unset");
+            errors.invalid(&object.at(field), "", "needs to be unset");
         }
     }
-    if object.int(names_.count) != 0 {
+    if object.int("count") != 0 {
         errors.invalid(&Path::root("count"), "", "needs to be unset");
     }
-    let source = object.get(names_.source);
+    let source = object.get("source");
     if ["component", "host"].iter().any(|field| !crate::value::text(source, field).is_empty()) {
         errors.invalid(&Path::root("source"), "", "needs to be unset");
     }
@@ -216,26 +203,27 @@ fn event_series(errors: &mut Errors, object: &At<'_>) {
 
 /// An Event of the core group may change as long as it stays valid; one of its own group changes in its series only.
 pub(super) fn event_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>, group: &str) {
+    legacy_event(errors, new, group);
     if group.is_empty() {
-        return event(errors, new, group);
+        return;
     }
-    let names_ = event_names(group);
     if !same_field("series", new.get("series"), old.get("series")) {
         event_series(errors, new);
     }
     for (field, called) in [
-        (names_.involved, "involvedObject"),
+        ("involvedObject", "involvedObject"),
         ("reason", "reason"),
-        (names_.message, "message"),
-        (names_.source, "source"),
-        (names_.first, "firstTimestamp"),
-        (names_.last, "lastTimestamp"),
-        (names_.count, "count"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("reason", "reason"),
         ("type", "type"),
         ("eventTime", "eventTime"),
         ("action", "action"),
         ("related", "related"),
-        (names_.controller, "reportingController"),
+        ("reportingComponent", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ] {
         if !same_field(field, new.get(field), old.get(field)) {

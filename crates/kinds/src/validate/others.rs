@@ -72,11 +72,20 @@ pub(super) fn runtime_class(errors: &mut Errors, object: &At<'_>) {
         container_resource_name(errors, &amount.path, name);
         resource_amount(errors, &amount.path, name, amount.value);
     }
-    labels(errors, &object.field("scheduling.nodeSelector"));
+    let scheduling = object.field("scheduling");
+    labels(errors, &scheduling.field("nodeSelector"));
+    super::pod::tolerations(errors, &scheduling);
+    let mut seen = Vec::new();
+    for toleration in scheduling.items("tolerations") {
+        let key = ["key", "operator", "value", "effect"].map(|field| toleration.text(field));
+        if seen.contains(&key) {
+            errors.duplicate(&toleration.path, toleration.value.clone());
+        }
+        seen.push(key);
+    }
 }
 
 pub(super) fn runtime_class_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
-    runtime_class(errors, new);
     errors.immutable(new, old, "handler");
 }
 
@@ -109,12 +118,6 @@ const USAGES: &[&str] = &[
 
 pub(super) fn certificate_signing_request(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
-    // Only the envelope is read here; whether the request itself is sound is the signer's to find out.
-    let request = super::config::decode_base64(spec.text("request")).unwrap_or_default();
-    if !request.trim_ascii_start().starts_with(b"-----BEGIN CERTIFICATE REQUEST-----") {
-        let detail = "PEM block type must be CERTIFICATE REQUEST";
-        errors.invalid(&spec.at("request"), spec.text("request"), detail);
-    }
     if spec.list("usages").is_empty() {
         errors.required(&spec.at("usages"), "");
     }
@@ -147,168 +150,51 @@ pub(super) fn certificate_signing_request(errors: &mut Errors, object: &At<'_>) 
     }
 }
 
-/// A decision stays: requests are approved or denied, once.
-pub(super) fn certificate_conditions(errors: &mut Errors, new: &At<'_>) {
-    let mut seen = Vec::new();
+/// A decision stays: requests are approved or denied, once. Which subresource is written says what may change.
+pub(super) fn certificate_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>, subresource: &str) {
+    let path = new.at("status.conditions");
+    let (mut seen, mut decided) = (Vec::new(), Vec::new());
     for condition in new.items("status.conditions") {
         let kind = condition.text("type");
         errors.required_text(&condition, "type");
-        if matches!(kind, "Approved" | "Denied" | "Failed") && condition.text("status") != "True" {
-            errors.not_supported(&condition.at("status"), condition.text("status"), &["True"]);
+        let only_true = matches!(kind, "Approved" | "Denied" | "Failed");
+        errors.required_one_of(&condition, "status", if only_true { &["True"] } else { &["False", "True", "Unknown"] });
+        if matches!(kind, "Approved" | "Denied") {
+            if decided.iter().any(|other| *other != kind) {
+                errors.invalid(&path, kind, "Approved and Denied conditions are mutually exclusive");
+            }
+            decided.push(kind);
         }
         if seen.contains(&kind) {
             errors.duplicate(&condition.at("type"), kind);
         }
         seen.push(kind);
     }
-    if seen.contains(&"Approved") && seen.contains(&"Denied") {
-        let conditions = new.get("status.conditions").clone();
-        errors.invalid(
-            &new.at("status.conditions"),
-            conditions,
-            "Approved and Denied conditions are mutually exclusive",
-        );
-    }
-}
-
-pub(super) fn horizontal_pod_autoscaler(errors: &mut Errors, object: &At<'_>) {
-    let spec = object.field("spec");
-    let lowest = spec.maybe_int("minReplicas").unwrap_or(1);
-    if lowest < 1 {
-        errors.invalid(&spec.at("minReplicas"), lowest, "must be greater than or equal to 1");
-    }
-    let outside = spec.list("metrics").iter().any(|m| matches!(crate::value::text(m, "type"), "Object" | "External"));
-    if lowest == 0 && !outside {
-        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
-        errors.forbidden(&spec.at("metrics"), detail);
-    }
-    let highest = spec.int("maxReplicas");
-    if highest == 0 {
-        errors.required(&spec.at("maxReplicas"), "must be set and greater than 0");
-    } else if highest < 0 {
-        errors.invalid(&spec.at("maxReplicas"), highest, "must be greater than 0");
-    }
-    if highest < lowest {
-        errors.invalid(&spec.at("maxReplicas"), highest, "must be greater than or equal to `minReplicas`");
-    }
-    for field in ["kind", "name"] {
-        let target = spec.field("scaleTargetRef");
-        match target.text(field) {
-            "" => errors.required(&target.at(field), ""),
-            text => errors.each(&target.at(field), text, names::path_segment_name(text)),
+    let of = |object: &At<'_>, kind: &str| -> Vec<serde_json::Value> {
+        let all = object.list("status.conditions").iter();
+        all.filter(|condition| crate::value::text(condition, "type") == kind).cloned().collect()
+    };
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of(new, kind).len() < of(old, kind).len() {
+            errors.forbidden(&path, &format!("updates may not remove a condition of type {kind:?}"));
         }
     }
-    let version = spec.text("scaleTargetRef.apiVersion");
-    if version == "v1" && spec.text("scaleTargetRef.kind") != "ReplicationController" {
-        errors.invalid(&spec.at("scaleTargetRef.apiVersion"), version, "apiVersion must specify API group");
-    }
-    for metric in spec.items("metrics") {
-        errors.required_one_of(&metric, "type", &["ContainerResource", "External", "Object", "Pods", "Resource"]);
-        let source = match metric.text("type") {
-            "ContainerResource" => "containerResource",
-            "External" => "external",
-            "Object" => "object",
-            "Pods" => "pods",
-            "Resource" => "resource",
-            _ => continue,
-        };
-        if !metric.has(source) {
-            errors.required(&metric.at(source), "must populate information for the given metric source");
+    for kind in ["Approved", "Denied"].into_iter().filter(|_| subresource != "approval") {
+        let (new, old) = (of(new, kind), of(old, kind));
+        if new.len() > old.len() {
+            errors.forbidden(&path, &format!("updates may not add a condition of type {kind:?}"));
+        } else if new.len() == old.len() && new != old {
+            errors.forbidden(&path, &format!("updates may not modify a condition of type {kind:?}"));
         }
     }
-}
-
-pub(super) fn flow_schema(errors: &mut Errors, object: &At<'_>) {
-    let spec = object.field("spec");
-    let precedence = spec.int("matchingPrecedence");
-    if precedence <= 0 {
-        errors.invalid(&spec.at("matchingPrecedence"), precedence, "must be a positive value");
-    }
-    if precedence > 10_000 {
-        errors.invalid(&spec.at("matchingPrecedence"), precedence, "must not be greater than 10000");
-    }
-    let level = spec.field("priorityLevelConfiguration");
-    match level.text("name") {
-        "" => errors.required(&level.at("name"), "must reference a priority level"),
-        name => subdomain(errors, &level.at("name"), name),
-    }
-    if spec.has("distinguisherMethod") {
-        let method = spec.field("distinguisherMethod");
-        if !matches!(method.text("type"), "ByUser" | "ByNamespace") {
-            errors.not_supported(&method.at("type"), method.value.clone(), &["ByNamespace", "ByUser"]);
+    let (now, before) = (new.text("status.certificate"), old.text("status.certificate"));
+    if now != before {
+        let path = new.at("status.certificate");
+        if subresource != "status" {
+            errors.forbidden(&path, "updates may not set certificate content");
+        } else if !before.is_empty() {
+            errors.forbidden(&path, "updates may not modify existing certificate content");
         }
-    }
-    for rule in spec.items("rules") {
-        if rule.list("subjects").is_empty() {
-            errors.required(&rule.at("subjects"), "subjects must contain at least one value");
-        }
-        for subject in rule.items("subjects") {
-            let kinds = ["Group", "ServiceAccount", "User"];
-            if !kinds.contains(&subject.text("kind")) {
-                errors.not_supported(&subject.at("kind"), subject.text("kind"), &kinds);
-            }
-        }
-        if rule.list("resourceRules").is_empty() && rule.list("nonResourceRules").is_empty() {
-            errors.required(&rule.path, "at least one of resourceRules and nonResourceRules has to be non-empty");
-        }
-    }
-}
-
-pub(super) fn priority_level(errors: &mut Errors, object: &At<'_>) {
-    let spec = object.field("spec");
-    if (object.text("metadata.name") == "exempt") != (spec.text("type") == "Exempt") {
-        errors.invalid(&spec.at("type"), spec.text("type"), "must be 'Exempt' if and only if `name` is 'exempt'");
-    }
-    match spec.text("type") {
-        "Exempt" => {
-            if spec.has("limited") {
-                errors.forbidden(&spec.at("limited"), "must be nil if the type is not Limited");
-            }
-        }
-        "Limited" => {
-            if spec.has("exempt") {
-                errors.forbidden(&spec.at("exempt"), "must be nil if the type is Limited");
-            }
-            if !spec.has("limited") {
-                return errors.required(&spec.at("limited"), "must not be empty when type is Limited");
-            }
-            shares(errors, &spec.field("limited"));
-            let response = spec.field("limited.limitResponse");
-            match response.text("type") {
-                "Reject" if response.has("queuing") => {
-                    errors
-                        .forbidden(&response.at("queuing"), "must be nil if limited.limitResponse.type is not Limited");
-                }
-                "Queue" if !response.has("queuing") => {
-                    let detail = "must not be empty if limited.limitResponse.type is Limited";
-                    errors.required(&response.at("queuing"), detail);
-                }
-                "Reject" | "Queue" => {}
-                other => errors.not_supported(&response.at("type"), other, &["Queue", "Reject"]),
-            }
-        }
-        other => errors.not_supported(&spec.at("type"), other, &["Exempt", "Limited"]),
-    }
-}
-
-fn shares(errors: &mut Errors, limited: &At<'_>) {
-    let share = limited.int("nominalConcurrencyShares");
-    if share < 0 {
-        errors.invalid(&limited.at("nominalConcurrencyShares"), share, "must be a non-negative integer");
-    }
-    let lendable = limited.int("lendablePercent");
-    if !(0..=100).contains(&lendable) {
-        errors.invalid(&limited.at("lendablePercent"), lendable, "must be between 0 and 100, inclusive");
-    }
-    let borrowing = limited.int("borrowingLimitPercent");
-    if borrowing < 0 {
-        let detail = "if specified, must be a non-negative integer";
-        errors.invalid(&limited.at("borrowingLimitPercent"), borrowing, detail);
-    }
-    let queuing = limited.field("limitResponse.queuing");
-    if queuing.exists() && queuing.int("handSize") > queuing.int("queues") {
-        let detail = format!("should not be greater than queues ({})", queuing.int("queues"));
-        errors.invalid(&queuing.at("handSize"), queuing.int("handSize"), detail);
     }
 }
 
@@ -321,5 +207,62 @@ pub(super) fn controller_revision(errors: &mut Errors, object: &At<'_>, old: Opt
         }
         None if !object.has("data") => errors.required(&object.at("data"), "data is mandatory"),
         _ => {}
+    }
+}
+
+/// An API that another server answers for.
+pub(super) fn api_service(errors: &mut Errors, object: &At<'_>) {
+    let (name, spec) = (object.text("metadata.name"), object.field("spec"));
+    let (group, version) = (spec.text("group"), spec.text("version"));
+    let wanted = format!("{version}.{group}");
+    if !name.is_empty() && names::path_segment_name(name).is_empty() && name != wanted {
+        errors.invalid(
+            &object.at("metadata.name"),
+            name,
+            format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"),
+        );
+    }
+    if group.is_empty() && version != "v1" {
+        errors.required(&spec.at("group"), "only v1 may have an empty group and it better be legacy kube");
+    }
+    if !group.is_empty() {
+        subdomain(errors, &spec.at("group"), group);
+    }
+    errors.each(&spec.at("version"), version, names::dns1035_label(version));
+    for (field, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
+        if !(1..=most).contains(&spec.int(field)) {
+            errors.invalid(&spec.at(field), spec.int(field), format!("must be positive and less than {most}"));
+        }
+    }
+    let bundle = super::config::decode_base64(spec.text("caBundle")).unwrap_or_default();
+    let insecure = spec.flag("insecureSkipTLSVerify");
+    let service = spec.field("service");
+    if !service.exists() {
+        if !bundle.is_empty() {
+            let size = format!("{} bytes", bundle.len());
+            errors.invalid(&spec.at("caBundle"), size, "local APIServices may not have a caBundle");
+        }
+        if insecure {
+            let detail = "local APIServices may not have insecureSkipTLSVerify";
+            errors.invalid(&spec.at("insecureSkipTLSVerify"), insecure, detail);
+        }
+        return;
+    }
+    errors.required_text(&service, "namespace");
+    errors.required_text(&service, "name");
+    let wrong = names::port_number(service.int("port"));
+    if !wrong.is_empty() {
+        errors.invalid(&service.at("port"), service.int("port"), format!("port is not valid: {}", wrong.join(", ")));
+    }
+    if insecure && !bundle.is_empty() {
+        errors.invalid(&spec.at("insecureSkipTLSVerify"), insecure, "may not be true if caBundle is present");
+    }
+}
+
+pub(super) fn api_service_status(errors: &mut Errors, object: &At<'_>) {
+    for condition in object.items("status.conditions") {
+        if !matches!(condition.text("status"), "True" | "False" | "Unknown") {
+            errors.not_supported(&condition.at("status"), condition.text("status"), &["True", "False", "Unknown"]);
+        }
     }
 }

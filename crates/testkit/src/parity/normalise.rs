@@ -28,12 +28,13 @@ static OBJECT: LazyLock<Regex> =
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| Regex::new("kube-api-access-[a-z0-9]{5}").expect("a pattern"));
 static SUPPORTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"supported values: ("[^"]*"(?:, "[^"]*")*)"#).expect("a pattern"));
+static CREDENTIAL: LazyLock<Regex> = LazyLock::new(|| Regex::new("X509SHA256=[0-9a-f]{64}").expect("a pattern"));
 static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
 
 /// Replaces what depends on the server and the moment:
 ///
 /// - uids, times from 2026 on, resource versions and continue tokens, also within messages
-/// - addresses and ports that Services were given
+/// - addresses and ports that Services were given, digests of clients' certificates
 /// - the random end of generated names
 /// - the revisions and the order (not the fields) of managers, and what a real cluster's controllers own
 /// - ages in tables
@@ -45,6 +46,7 @@ pub fn normalise(value: &Value) -> Value {
     ages(&mut value);
     causes(&mut value);
     conditions(&mut value);
+    rules(&mut value);
     value
 }
 
@@ -54,6 +56,15 @@ fn conditions(definition: &mut Value) {
         && let Some(conditions) = definition.pointer_mut("/status/conditions").and_then(Value::as_array_mut)
     {
         conditions.sort_by_cached_key(|condition| condition["type"].to_string());
+    }
+}
+
+/// The rules that somebody has come in any order.
+fn rules(review: &mut Value) {
+    for list in ["/status/resourceRules", "/status/nonResourceRules"] {
+        if let Some(Value::Array(rules)) = review.pointer_mut(list) {
+            rules.sort_by_cached_key(Value::to_string);
+        }
     }
 }
 
@@ -123,6 +134,7 @@ pub fn words(text: &str) -> String {
     let text = UID.replace_all(&text, "<uid>");
     let text = TIME.replace_all(&text, "<time>");
     let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<5>");
+    let text = CREDENTIAL.replace_all(&text, "X509SHA256=<digest>");
     let text = CLUSTER_IP.replace_all(&text, "<ip>");
     let text = SUPPORTED.replace_all(&text, |found: &Captures<'_>| {
         let mut values: Vec<&str> = found[1].split(", ").collect();

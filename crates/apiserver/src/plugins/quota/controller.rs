@@ -18,8 +18,8 @@ use crate::server::Server;
 /// All quotas are looked at this often, changed or not.
 const RESYNC: Duration = Duration::from_secs(300);
 
-/// The status that a quota should have. `list` gives the objects of a table below a prefix.
-pub fn status(list: impl Fn(&str, &str) -> Vec<Value>, catalog: &Catalog, quota: &Value) -> Value {
+/// The status that a quota should have, from the objects in the store.
+pub fn status(store: &store::View<'_>, catalog: &Catalog, quota: &Value) -> Value {
     let namespace = quota["metadata"]["namespace"].as_str().unwrap_or_default();
     let hard = amounts(quota, "spec.hard");
     let mut used: Amounts = hard.keys().map(|name| (name.clone(), Quantity::new(0, Format::DecimalSi))).collect();
@@ -33,7 +33,9 @@ pub fn status(list: impl Fn(&str, &str) -> Vec<Value>, catalog: &Catalog, quota:
             continue;
         }
         let prefix = resource.prefix(namespace);
-        for object in list(&resource.table, &prefix) {
+        let Ok(list) = store.list(&resource.table, KeyRange::prefix(&prefix), None) else { continue };
+        for entry in &list.entries {
+            let Ok(object) = parse_stored(entry) else { continue };
             if !in_scope(quota, resource, &object) {
                 continue;
             }
@@ -45,7 +47,8 @@ pub fn status(list: impl Fn(&str, &str) -> Vec<Value>, catalog: &Catalog, quota:
         }
     }
     let used: BTreeMap<String, String> = used.into_iter().map(|(name, amount)| (name, amount.to_string())).collect();
-    json!({"hard": quota["spec"]["hard"], "used": used})
+    let hard = &quota["spec"]["hard"];
+    if hard.is_object() { json!({"hard": hard, "used": used}) } else { json!({"used": used}) }
 }
 
 /// Runs until the server stops.
@@ -94,11 +97,7 @@ async fn settle(server: &Server, entry: &Entry) {
         let found = server.store().view(|view| {
             let entry = view.get(QUOTAS, &entry.key)?.clone();
             let quota = parse_stored(&entry).ok()?;
-            let list = |table: &str, prefix: &str| -> Vec<Value> {
-                let list = view.list(table, KeyRange::prefix(prefix), None).map(|list| list.entries);
-                list.unwrap_or_default().iter().filter_map(|entry| parse_stored(entry).ok()).collect()
-            };
-            let status = status(list, &catalog, &quota);
+            let status = status(&view, &catalog, &quota);
             Some((entry, quota, status))
         });
         let Some((current, mut quota, status)) = found else { return };

@@ -28,7 +28,9 @@ pub(super) fn containers(errors: &mut Errors, spec: &At<'_>, volumes: &Volumes<'
     for container in spec.items("initContainers") {
         common(errors, spec, &container, volumes, &claims);
         restart_policy(errors, &container);
-        unique(errors, &mut names, &container);
+        if !container.text("name").is_empty() {
+            unique(errors, &mut names, &container);
+        }
         host_ports(errors, std::iter::once(container.clone()));
         init_container(errors, spec, &container);
     }
@@ -44,7 +46,7 @@ fn unique<'a>(errors: &mut Errors, names: &mut Vec<&'a str>, container: &At<'a>)
     let name = container.text("name");
     if names.contains(&name) {
         errors.duplicate(&container.at("name"), name);
-    } else if !name.is_empty() {
+    } else {
         names.push(name);
     }
 }

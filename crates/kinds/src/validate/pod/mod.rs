@@ -19,6 +19,7 @@ use super::common::{
 };
 use crate::compute::aggregate;
 
+pub(super) use scheduling::tolerations;
 pub(super) use update::{ephemeral_containers_update, pod_status_update, pod_update, resize_update};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

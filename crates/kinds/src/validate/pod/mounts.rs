@@ -103,6 +103,8 @@ pub(super) fn devices(errors: &mut Errors, container: &At<'_>, volumes: &Volumes
         if mounts.iter().any(|mount| crate::value::text(mount, "mountPath") == path) {
             errors.invalid(&device.at("devicePath"), path, "must not already exist as a path in volumeMounts");
         }
-        names.push(name);
+        if !name.is_empty() {
+            names.push(name);
+        }
     }
 }

@@ -71,7 +71,7 @@ fn label_keys(errors: &mut Errors, term: &At<'_>, fields: &[&str]) {
     }
 }
 
-pub(super) fn tolerations(errors: &mut Errors, spec: &At<'_>) {
+pub(in super::super) fn tolerations(errors: &mut Errors, spec: &At<'_>) {
     for toleration in spec.items("tolerations") {
         let (key, operator) = (toleration.text("key"), toleration.text("operator"));
         let (value, effect) = (toleration.text("value"), toleration.text("effect"));
