@@ -3,7 +3,7 @@
 //! A plan is made against a [`View`] and names what it saw; if that has changed by the time it is committed, the plan is made
 //! anew. Nothing is locked while it is made.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use machinery::status::Status;
@@ -140,6 +140,48 @@ impl<'a> View<'a> {
             }
         }
         self.store.get(table, key).is_some()
+    }
+
+    /// What the transaction has planned for a key: an object, that there be none, or nothing yet.
+    pub fn planned(&self, table: &str, key: &str) -> Option<Option<&Value>> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        self.pending.get(&(table.into(), key.to_owned())).map(|own| own.object.as_ref())
+    }
+
+    /// Whether the transaction writes to a table.
+    pub fn touches(&self, table: &str) -> bool {
+        self.pending.keys().any(|(own, _)| &**own == table)
+    }
+
+    /// The object under a key of any table, as it is stored or planned.
+    pub fn object(&self, table: &str, key: &str) -> Option<Value> {
+        match self.planned(table, key) {
+            Some(planned) => planned.cloned(),
+            None => self.store.get(table, key).and_then(|entry| parse_stored(&entry).ok()),
+        }
+    }
+
+    /// The keys of a table below a prefix, in order, as they are stored or planned.
+    pub fn keys(&self, table: &str, prefix: &str) -> BTreeSet<String> {
+        let list = self.store.list(table, store::KeyRange::prefix(prefix), None);
+        let entries = list.map(|list| list.entries).unwrap_or_default();
+        let mut keys: BTreeSet<String> = entries.iter().map(|entry| entry.key.to_string()).collect();
+        for ((own, key), pending) in &self.pending {
+            if &**own == table && key.starts_with(prefix) {
+                match pending.object {
+                    Some(_) => keys.insert(key.clone()),
+                    None => keys.remove(key),
+                };
+            }
+        }
+        keys
+    }
+
+    /// The objects of a table below a prefix, as they are stored or planned.
+    pub fn list(&self, table: &str, prefix: &str) -> Vec<Value> {
+        self.keys(table, prefix).iter().filter_map(|key| self.object(table, key)).collect()
     }
 
     /// The stored entry under a key, for checks.

@@ -91,6 +91,106 @@ async fn each_operation_is_validated_and_authorized_as_if_sent_alone() {
     assert_eq!(code, 403);
 }
 
+fn core(resource: &str, namespace: &str, object: Value) -> Value {
+    let mut operation = json!({"verb": "create", "version": "v1", "resource": resource, "object": object});
+    if !namespace.is_empty() {
+        operation["namespace"] = namespace.into();
+    }
+    operation
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    core("pods", "new", pod)
+}
+
+/// Everyone who has a say in an operation sees what the operations before it would do.
+#[tokio::test]
+async fn an_operation_sees_what_those_before_it_do() {
+    let api = Api::new().await;
+    let class = |group: &str, resource: &str, object: Value| json!({"verb": "create", "group": group, "version": "v1", "resource": resource, "object": object});
+    let claim = json!({"metadata": {"name": "claim"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let operations = json!([
+        core("namespaces", "", json!({"metadata": {"name": "new"}})),
+        core(
+            "serviceaccounts",
+            "new",
+            json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "pull"}]})
+        ),
+        core(
+            "limitranges",
+            "new",
+            json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "250m"}}]}})
+        ),
+        class("scheduling.k8s.io", "priorityclasses", json!({"metadata": {"name": "urgent"}, "value": 77})),
+        class(
+            "storage.k8s.io",
+            "storageclasses",
+            json!({"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "x"})
+        ),
+        pod("before", json!({"priorityClassName": "urgent"})),
+        core("resourcequotas", "new", json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})),
+        pod("after", json!({})),
+        core("persistentvolumeclaims", "new", claim),
+    ]);
+    let (code, done) = api.post(TRANSACTIONS, &transaction(operations)).await;
+    assert_eq!(code, 201, "{done}");
+    let get = |what: &str| {
+        let (api, path) = (api.clone(), format!("/api/v1/namespaces/new/{what}"));
+        async move { api.get(&path).await.1 }
+    };
+    let before = get("pods/before").await;
+    assert_eq!(before["spec"]["priority"], 77);
+    assert_eq!(before["spec"]["imagePullSecrets"], json!([{"name": "pull"}]));
+    assert_eq!(before["spec"]["containers"][0]["resources"]["requests"]["cpu"], "250m");
+    assert_eq!(get("persistentvolumeclaims/claim").await["spec"]["storageClassName"], "fast");
+    assert_eq!(get("resourcequotas/q").await["status"]["used"]["pods"], "2");
+    // Quotas hold within a transaction, too: one of these two is too many.
+    let both = json!([
+        json!({"verb": "delete", "version": "v1", "resource": "pods", "namespace": "new", "name": "after"}),
+        pod("third", json!({})),
+        pod("fourth", json!({})),
+    ]);
+    let (code, refused) = api.post(TRANSACTIONS, &transaction(both)).await;
+    let message = refused["message"].as_str().unwrap();
+    assert_eq!(code, 403, "{refused}");
+    assert!(message.starts_with("operation 2") && message.contains("exceeded quota: q"), "{message}");
+    assert_eq!(get("resourcequotas/q").await["status"]["used"]["pods"], "2");
+}
+
+/// Who may write roles but not bind them cannot get around that by doing both at once.
+#[tokio::test]
+async fn a_role_that_is_changed_and_bound_at_once_is_judged_as_changed() {
+    let api = Api::new().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let roles = format!("{rbac}/namespaces/default/roles");
+    let rule = |verbs: Value, resources: Value, groups: Value| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    api.create(&roles, &json!({"metadata": {"name": "weak"}, "rules": []})).await;
+    let own = json!({"metadata": {"name": "half"}, "rules": [
+        rule(json!(["create"]), json!(["transactions"]), json!(["transactions.conductor.io"])),
+        rule(json!(["get", "create", "update", "patch", "escalate"]), json!(["roles"]), json!(["rbac.authorization.k8s.io"])),
+        rule(json!(["create"]), json!(["rolebindings"]), json!(["rbac.authorization.k8s.io"])),
+    ]});
+    api.create(&format!("{rbac}/clusterroles"), &own).await;
+    let binding = json!({"metadata": {"name": "half"}, "subjects": [{"kind": "User", "name": "half"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "half"}});
+    api.create(&format!("{rbac}/clusterrolebindings"), &binding).await;
+    let half = Api { user: User::new("half", Vec::<String>::new()), ..api.clone() };
+    let of = |verb: &str, resource: &str| json!({"verb": verb, "group": "rbac.authorization.k8s.io", "version": "v1", "resource": resource, "namespace": "default"});
+    let mut strengthen = of("patch", "roles");
+    strengthen["name"] = "weak".into();
+    strengthen["patch"] = json!({"rules": [rule(json!(["*"]), json!(["secrets"]), json!([""]))]});
+    let mut bind = of("create", "rolebindings");
+    bind["object"] = json!({"metadata": {"name": "mine"}, "subjects": [{"kind": "User", "name": "half"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "weak"}});
+    let (code, refused) = half.post(TRANSACTIONS, &transaction(json!([strengthen, bind]))).await;
+    assert_eq!(code, 403, "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("attempting to grant RBAC permissions"), "{refused}");
+    let (code, done) = half.post(TRANSACTIONS, &transaction(json!([bind]))).await;
+    assert_eq!(code, 201, "the role is weak still: {done}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_transfers_lose_nothing() {
     let api = Api::new().await;

@@ -4,13 +4,16 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conductor_apiserver::audit::{Audit, Level, Policy};
+use conductor_apiserver::http::Listening;
 use conductor_apiserver::{Options as ServerOptions, Server, User, pki};
-use conductor_managers::{Managers, Options};
+use conductor_managers::{Managers, Options, install};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::review::{Known, Review};
 
@@ -42,6 +45,9 @@ pub struct Args {
     #[arg(long, value_name = "YAML", requires = "audit_log_file")]
     audit_policy_file: Option<PathBuf>,
 }
+
+/// How long the types of claims may keep the word that it is ready.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a server keeps its state unless told otherwise.
 pub fn default_dir() -> PathBuf {
@@ -80,7 +86,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
     pki::write_secret(&path, kubeconfig.as_bytes())?;
 
-    let managing = tokio::spawn(manage(server.clone(), known, args.data_dir.clone()));
+    let (types, served) = oneshot::channel();
+    let managing = tokio::spawn(manage(server.clone(), known, args.data_dir.clone(), types));
+    // Whoever reads that it is ready can make a claim. What goes wrong with the types is logged, and the API is there all the same.
+    tokio::select! {
+        _ = served => {}
+        _ = tokio::time::sleep(PATIENCE) => tracing::warn!("the types of claims are not served yet; the API is"),
+        _ = terminate.recv() => return stop(&server, listening, &managing).await,
+        _ = interrupt.recv() => return stop(&server, listening, &managing).await,
+    }
 
     // Nobody need listen: a closed standard output does not end the server.
     let mut out = std::io::stdout();
@@ -102,6 +116,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    stop(&server, listening, &managing).await
+}
+
+async fn stop(server: &Server, listening: Listening, managing: &JoinHandle<()>) -> anyhow::Result<()> {
     eprintln!("stopping");
     managing.abort();
     listening.stop().await;
@@ -110,17 +128,30 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Installs what managers and providers need, then runs them, each as the service account it would have on a cluster.
-async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf) {
+/// `types` is dropped when every type is served, or when something stands in their way.
+async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf, types: oneshot::Sender<()>) {
     let admin = User::new("conductor:up", ["system:masters"]);
     let api = conductor_managers::Api::new(server.client(admin));
-    if let Err(error) = conductor_managers::install::install(&api).await {
+    // Another start has made them, and they were served with the first request.
+    let mut types = Some(types);
+    if install::is_there(&api).await {
+        types = None;
+    }
+    if let Err(error) = install::install(&api).await {
         return tracing::error!(%error, "the types could not be installed: no managers run");
     }
     known.follow(&api);
     let _providing = crate::providers::start(&server, &api, &data_dir);
-    let account = User::service_account("conductor-system", conductor_managers::install::ACCOUNT);
+    let account = User::service_account("conductor-system", install::ACCOUNT);
     match Managers::start(server.client(account), Options::default()).await {
-        Ok(mut managers) => managers.run().await,
+        Ok(mut managers) => {
+            let patience = Instant::now() + PATIENCE;
+            while types.is_some() && !managers.types_are_served() && Instant::now() < patience {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            drop(types);
+            managers.run().await;
+        }
         Err(error) => tracing::error!(%error, "no managers run"),
     }
 }

@@ -1,5 +1,7 @@
 //! What an API server needs before managers can work: our definitions, the built-in types, the system namespace.
 
+use std::collections::BTreeSet;
+
 use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::types::{
     ResourceType, builtin_implementations, builtin_types, crds, manager_crd, resource_type_crd,
@@ -225,6 +227,15 @@ pub fn provider_crd() -> Value {
     })
 }
 
+/// Whether the definitions of all built-in types are there, from an earlier start.
+pub async fn is_there(api: &Api) -> bool {
+    let Ok(found) = api.list("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await else { return false };
+    let found: BTreeSet<&str> = found.iter().filter_map(|crd| crd["metadata"]["name"].as_str()).collect();
+    type_definitions().is_ok_and(|all| {
+        all.iter().all(|crd| crd["metadata"]["name"].as_str().is_some_and(|name| found.contains(name)))
+    })
+}
+
 /// Applies everything and waits until the definitions are served.
 pub async fn install(api: &Api) -> Result<(), Failure> {
     let wrong = |message: String| Failure { code: 500, reason: "BuiltIn".into(), message };
@@ -241,9 +252,9 @@ pub async fn apply_all(api: &Api, objects: &[Value]) -> Result<(), Failure> {
 
 async fn apply(api: &Api, object: &Value) -> Result<(), Failure> {
     // a definition that was just made takes a moment to be served
-    for _ in 0..100 {
+    for _ in 0..1000 {
         match api.apply(object).await {
-            Err(failure) if failure.code == 404 => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            Err(failure) if failure.code == 404 => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
             other => return other.map(drop),
         }
     }

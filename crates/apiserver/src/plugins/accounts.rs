@@ -2,12 +2,13 @@
 
 use machinery::status::Status;
 use serde_json::{Value, json};
-use store::Store;
 
 use super::tolerations::push;
 use super::{Plugin, forbidden};
 use crate::admission::{Attributes, Operation};
 
+/// The store's table of accounts.
+pub const TABLE: &str = "core/serviceaccounts";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const VOLUME: &str = "kube-api-access-";
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -16,8 +17,6 @@ const SECONDS: i64 = 3607;
 
 /// Gives Pods a service account that exists, and its token.
 pub struct Accounts {
-    /// Where the accounts are.
-    pub store: Store,
     /// Draws the names of volumes.
     pub random: fn() -> u64,
 }
@@ -36,8 +35,7 @@ pub fn wanted(attributes: &Attributes<'_>) -> Option<String> {
 impl Accounts {
     fn find(&self, attributes: &Attributes<'_>, name: &str) -> Result<Value, Status> {
         let key = format!("{}/{name}", attributes.namespace);
-        let entry = self.store.get("core/serviceaccounts", &key);
-        entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()).ok_or_else(|| {
+        attributes.view.object(TABLE, &key).ok_or_else(|| {
             let why = format!("error looking up service account {key}: serviceaccount {name:?} not found");
             forbidden(attributes, why)
         })

@@ -6,6 +6,8 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use store::{KeyRange, Store};
 
+use crate::plan::View;
+
 /// Something made from all objects of one table.
 pub struct Cached<T> {
     store: Store,
@@ -20,8 +22,11 @@ impl<T> Cached<T> {
         Cached { store: store.clone(), table, make, kept: RwLock::new(None) }
     }
 
-    /// As new as the table.
-    pub fn get(&self) -> Arc<T> {
+    /// As new as the table, and as a transaction sees it that has written to it.
+    pub fn get(&self, seen: &View<'_>) -> Arc<T> {
+        if seen.touches(self.table) {
+            return Arc::new((self.make)(seen.list(self.table, "")));
+        }
         let now = self.store.view(|view| view.changed(self.table));
         if let Some((seen, kept)) = &*self.kept.read() {
             if *seen == now {

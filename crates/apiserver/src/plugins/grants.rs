@@ -32,6 +32,7 @@ impl Plugin for Grants {
             name: attributes.name,
             new: &attributes.object,
             old: attributes.old,
+            view: attributes.view,
         };
         self.rbac.check(&*self.authorizer, &grant)
     }

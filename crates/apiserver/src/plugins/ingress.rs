@@ -28,7 +28,7 @@ impl Plugin for DefaultClass {
             && object["spec"].get("ingressClassName").is_none_or(Value::is_null)
             && object["metadata"]["annotations"].get("kubernetes.io/ingress.class").is_none();
         if concerned && object["spec"].is_object() {
-            if let Some(default) = &*self.0.get() {
+            if let Some(default) = &*self.0.get(attributes.view) {
                 attributes.object["spec"]["ingressClassName"] = default.as_str().into();
             }
         }

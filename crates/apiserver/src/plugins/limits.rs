@@ -4,13 +4,12 @@ use kinds::compute::{Amounts, aggregate, amounts};
 use machinery::quantity::Quantity;
 use machinery::status::Status;
 use serde_json::Value;
-use store::{KeyRange, Store};
 
 use super::{Plugin, forbidden};
 use crate::admission::{Attributes, Operation};
 
 /// Holds Pods and claims to the LimitRanges of their namespace.
-pub struct Limits(pub Store);
+pub struct Limits;
 
 /// The limits that concern a write.
 impl Limits {
@@ -32,9 +31,7 @@ impl Limits {
             return Vec::new();
         }
         let prefix = format!("{}/", attributes.namespace);
-        let list = self.0.list("core/limitranges", KeyRange::prefix(&prefix), None);
-        let entries = list.map(|list| list.entries).unwrap_or_default();
-        entries.iter().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect()
+        attributes.view.list("core/limitranges", &prefix)
     }
 }
 

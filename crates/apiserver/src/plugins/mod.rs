@@ -73,7 +73,7 @@ impl BuiltIn {
     async fn wait_for_account(&self, namespace: &str) {
         let key = format!("{namespace}/default");
         let wait = async {
-            while self.store.get("core/serviceaccounts", &key).is_none() {
+            while self.store.get(accounts::TABLE, &key).is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -87,9 +87,11 @@ impl Admission for BuiltIn {
     }
 
     fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
+        // A namespace that is only planned gets nothing from a controller yet.
         let early = accounts::wanted(attributes).is_some_and(|name| {
             name == "default"
-                && self.store.get("core/serviceaccounts", &format!("{}/default", attributes.namespace)).is_none()
+                && attributes.view.planned(crate::catalog::NAMESPACES, attributes.namespace).is_none()
+                && attributes.view.object(accounts::TABLE, &format!("{}/default", attributes.namespace)).is_none()
         });
         if early {
             return Box::pin(async move {
@@ -112,8 +114,8 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
     let plugins: Vec<Box<dyn Plugin>> = vec![
         Box::new(grants::Grants { authorizer: authorizer.clone(), rbac }),
         Box::new(namespaces::Lifecycle),
-        Box::new(limits::Limits(store.clone())),
-        Box::new(accounts::Accounts { store: store.clone(), random }),
+        Box::new(limits::Limits),
+        Box::new(accounts::Accounts { random }),
         Box::new(tolerations::NodesBeginNotReady),
         Box::new(pod_security::PodSecurity),
         Box::new(priority::Priority::new(store)),
@@ -138,7 +140,7 @@ pub fn complete(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> 
         ("", "Service") => services::allocate(cx, view, new, old),
         ("", "ResourceQuota") if cx.info.subresource.is_empty() && (old.is_null() || new["spec"] != old["spec"]) => {
             let catalog = cx.server.catalog();
-            new["status"] = cx.server.store.view(|store| quota::controller::status(&store, &catalog, new));
+            new["status"] = quota::controller::status(|table, prefix| view.list(table, prefix), &catalog, new);
             Ok(())
         }
         ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") if old.is_null() => {

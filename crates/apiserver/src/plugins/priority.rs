@@ -47,7 +47,7 @@ impl Priority {
     }
 
     fn resolve(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        let classes = self.0.get();
+        let classes = self.0.get(attributes.view);
         let given = attributes.object["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
         let name = if given.is_empty() { classes.default.clone().unwrap_or_default() } else { given };
         let none = Class { value: 0, policy: "PreemptLowerPriority".into() };
@@ -112,7 +112,7 @@ impl Plugin for Priority {
         if !class || attributes.object["globalDefault"] != true {
             return Ok(());
         }
-        match &self.0.get().default {
+        match &self.0.get(attributes.view).default {
             Some(other) if attributes.operation == Operation::Create || other != attributes.name => {
                 let why = format!("PriorityClass {other} is already marked as default. Only one default can exist");
                 Err(forbidden(attributes, why))

@@ -58,7 +58,7 @@ impl Plugin for RuntimeClass {
         if name.is_empty() {
             return Err(Status::new(500, "", "resource name may not be empty"));
         }
-        let classes = self.0.get();
+        let classes = self.0.get(attributes.view);
         let Some(class) = classes.get(name) else {
             let why = format!("pod rejected: RuntimeClass {name:?} not found");
             return Err(forbidden(attributes, why));

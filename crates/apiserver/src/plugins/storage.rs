@@ -54,7 +54,7 @@ impl Plugin for Claims {
             && attributes.object["spec"].is_object()
             && class_of(&attributes.object).is_none()
         {
-            if let Some(default) = &self.0.get().default {
+            if let Some(default) = &self.0.get(attributes.view).default {
                 attributes.object["spec"]["storageClassName"] = default.as_str().into();
             }
         }
@@ -75,7 +75,7 @@ impl Plugin for Claims {
             return Err(forbidden(attributes, "Only bound persistent volume claims can be expanded"));
         }
         let class = class_of(new).filter(|class| !class.is_empty() && class_of(old) == Some(class));
-        if class.is_some_and(|class| self.0.get().growing.contains(class)) {
+        if class.is_some_and(|class| self.0.get(attributes.view).growing.contains(class)) {
             return Ok(());
         }
         let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";

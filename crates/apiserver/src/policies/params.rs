@@ -1,7 +1,6 @@
 //! The objects that policies take as parameters.
 
 use serde_json::Value;
-use store::KeyRange;
 
 use super::source::ParamRef;
 use crate::admission::Attributes;
@@ -51,7 +50,6 @@ pub async fn collect(
 ) -> Result<Vec<Value>, String> {
     let (Some(kind), Some(reference)) = (kind, reference) else { return Ok(vec![Value::Null]) };
     let Some(resource) = kind.resource(attributes) else { return Err(format!("paramKind kind `{kind}` not known")) };
-    let store = &attributes.cx.server.store;
     let namespace = match (&reference.namespace, resource.namespaced) {
         (Some(_), false) => {
             return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into());
@@ -67,25 +65,22 @@ pub async fn collect(
             own => own,
         },
     };
-    let show = async |entries| resource.show(entries, false).await.map_err(|status| status.message);
-    let read = |entry: &store::Entry| resource.read(entry).map_err(|status| status.message);
+    // As the operations before this one in the same transaction would have it.
+    let found = async |key: &str| attributes.view.get(&resource, key).await.map_err(|status| status.message);
     let params: Vec<Value> = match (&reference.name, &reference.selector) {
         (Some(name), _) => {
-            let entry = store.get(&resource.table, &resource.key(namespace, name));
-            let entries = show(entry.into_iter().collect()).await?;
-            entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?
+            let current = found(&resource.key(namespace, name)).await?;
+            current.into_iter().map(|current| current.object).collect()
         }
         (None, Some(Err(error))) => return Err(error.clone()),
         (None, Some(Ok(selector))) => {
             let prefix = resource.prefix(namespace);
-            let list = store.list(&resource.table, KeyRange::prefix(&prefix), None);
-            let entries = show(list.map_err(|error| error.to_string())?.entries).await?;
             let mut params = Vec::new();
             let nothing = serde_json::Map::new();
-            for entry in &entries {
-                let object = read(entry)?;
-                if selector.matches(object["metadata"]["labels"].as_object().unwrap_or(&nothing)) {
-                    params.push(object);
+            for key in &attributes.view.keys(&resource.table, &prefix) {
+                let Some(current) = found(key).await? else { continue };
+                if selector.matches(current.object["metadata"]["labels"].as_object().unwrap_or(&nothing)) {
+                    params.push(current.object);
                 }
             }
             params

@@ -97,7 +97,7 @@ impl Admission for Webhooks {
     }
 
     fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
-        let hooks = self.mutating.get();
+        let hooks = self.mutating.get(attributes.view);
         if hooks.is_empty() || matching::exempt(attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
@@ -105,7 +105,7 @@ impl Admission for Webhooks {
     }
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
-        let hooks = self.validating.get();
+        let hooks = self.validating.get(attributes.view);
         if hooks.is_empty() || matching::exempt(attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }

@@ -10,6 +10,7 @@ use super::index::RoleRef;
 use super::rule::{Atom, Rule};
 use super::{GROUP, Rbac, joined};
 use crate::auth::authz::{Authorizer, Decision};
+use crate::plan::View;
 use crate::request::RequestInfo;
 use crate::user::{MASTERS, User};
 
@@ -39,6 +40,8 @@ pub struct Grant<'a> {
     pub new: &'a Value,
     /// As it is; `Null` if it is new.
     pub old: &'a Value,
+    /// What else the same transaction has planned.
+    pub view: &'a View<'a>,
 }
 
 impl Rbac {
@@ -86,7 +89,13 @@ impl Rbac {
         if may("bind", plural, &role.name) {
             return Ok(());
         }
-        let rules = self.current().rules(&role, grant.namespace).cloned();
+        let key = if plural == "roles" { format!("{}/{}", grant.namespace, role.name) } else { role.name.clone() };
+        let rules = match grant.view.planned(&crate::catalog::table_name(GROUP, plural), &key) {
+            Some(planned) => {
+                planned.map(|role| role["rules"].as_array().into_iter().flatten().map(Rule::from_json).collect())
+            }
+            None => self.current().rules(&role, grant.namespace).cloned(),
+        };
         match rules {
             Some(rules) => self.holds(grant, &rules).map_err(refuse),
             // Kubernetes names the binding's kind and the role's name.

@@ -18,8 +18,8 @@ use crate::server::Server;
 /// All quotas are looked at this often, changed or not.
 const RESYNC: Duration = Duration::from_secs(300);
 
-/// The status that a quota should have, from the objects in the store.
-pub fn status(store: &store::View<'_>, catalog: &Catalog, quota: &Value) -> Value {
+/// The status that a quota should have. `list` gives the objects of a table below a prefix.
+pub fn status(list: impl Fn(&str, &str) -> Vec<Value>, catalog: &Catalog, quota: &Value) -> Value {
     let namespace = quota["metadata"]["namespace"].as_str().unwrap_or_default();
     let hard = amounts(quota, "spec.hard");
     let mut used: Amounts = hard.keys().map(|name| (name.clone(), Quantity::new(0, Format::DecimalSi))).collect();
@@ -33,9 +33,7 @@ pub fn status(store: &store::View<'_>, catalog: &Catalog, quota: &Value) -> Valu
             continue;
         }
         let prefix = resource.prefix(namespace);
-        let Ok(list) = store.list(&resource.table, KeyRange::prefix(&prefix), None) else { continue };
-        for entry in &list.entries {
-            let Ok(object) = parse_stored(entry) else { continue };
+        for object in list(&resource.table, &prefix) {
             if !in_scope(quota, resource, &object) {
                 continue;
             }
@@ -97,7 +95,11 @@ async fn settle(server: &Server, entry: &Entry) {
         let found = server.store().view(|view| {
             let entry = view.get(QUOTAS, &entry.key)?.clone();
             let quota = parse_stored(&entry).ok()?;
-            let status = status(&view, &catalog, &quota);
+            let list = |table: &str, prefix: &str| -> Vec<Value> {
+                let list = view.list(table, KeyRange::prefix(prefix), None).map(|list| list.entries);
+                list.unwrap_or_default().iter().filter_map(|entry| parse_stored(entry).ok()).collect()
+            };
+            let status = status(list, &catalog, &quota);
             Some((entry, quota, status))
         });
         let Some((current, mut quota, status)) = found else { return };

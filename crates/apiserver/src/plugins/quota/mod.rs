@@ -15,7 +15,7 @@ use kinds::compute::{Amounts, amounts};
 use machinery::quantity::Quantity;
 use machinery::status::Status;
 use serde_json::Value;
-use store::{KeyRange, Op};
+use store::Op;
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::usage::{concerns, in_scope, unsaid, usage};
@@ -52,20 +52,20 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
     let object = if new.is_null() { old } else { new };
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let prefix = format!("{namespace}/");
-    let Ok(list) = cx.server.store.list(QUOTAS, KeyRange::prefix(&prefix), None) else { return Ok(()) };
-    if list.entries.is_empty() {
+    // As the operations before this one in the same transaction would have it.
+    let all = view.keys(QUOTAS, &prefix);
+    if all.is_empty() {
         return Ok(());
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let own = resource.key(namespace, name);
     let catalog = cx.server.catalog();
     let Some(quotas) = catalog.find("", "v1", "resourcequotas") else { return Ok(()) };
-    for entry in &list.entries {
-        if *resource.table == *QUOTAS && *entry.key == *own {
+    for key in &all {
+        if *resource.table == *QUOTAS && *key == own {
             continue;
         }
-        // As the operations before this one in the same transaction would have it.
-        let Some(current) = view.stored(quotas, &entry.key)? else { continue };
+        let Some(current) = view.stored(quotas, key)? else { continue };
         let mut quota = current.object;
         let hard = amounts(&quota, "spec.hard");
         if !concerns(resource, hard.keys().map(String::as_str)) {
@@ -112,7 +112,7 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
             );
             return Err(refused(cx, name, &why));
         }
-        ops.push(Op::put(QUOTAS, entry.key.clone(), quotas.encode(&quota), current.expect));
+        ops.push(Op::put(QUOTAS, key.as_str(), quotas.encode(&quota), current.expect));
     }
     Ok(())
 }
