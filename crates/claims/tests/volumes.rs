@@ -375,3 +375,38 @@ fn a_class_of_ours_makes_a_volume() {
     settle(&mut api);
     assert_eq!(api.objects.len(), 1, "{:?}", api.objects.keys());
 }
+
+#[test]
+fn a_volume_grows_with_its_claim_says_when_it_is_lost_and_is_used_again() {
+    let mut api = Api::default();
+    let mut class = with(storage_class("ours", true, false), "/provisioner", json!(volumes::PROVISIONER));
+    class["metadata"]["annotations"][volumes::RECLAIM] = json!("Recycle");
+    api.create(with(class, "/reclaimPolicy", json!("Retain"))).expect("created");
+    api.create(pvc("c", "3Gi", None)).expect("created");
+    settle(&mut api);
+    let name = api.objects[&claim_key("c")]["spec"]["volumeName"].as_str().expect("a name").to_owned();
+    let thing = key("Thing", "conductor-system", &name);
+
+    api.patch(&claim_key("c"), &json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}}), false);
+    settle(&mut api);
+    let claim = &api.objects[&claim_key("c")];
+    assert_eq!(api.objects[&thing]["spec"], json!({"size": "5Gi"}));
+    assert_eq!(api.objects[&volume_key(&name)]["spec"]["capacity"]["storage"], json!("5Gi"));
+    assert_eq!(claim["status"]["capacity"]["storage"], json!("5Gi"));
+    let resizing = conductor_claims::lifecycle::condition_of(claim, "Resizing");
+    assert_eq!(resizing.map(|(holds, reason, _)| (holds, reason)), Some((false, "Resized")));
+
+    api.patch(&thing, &json!({"metadata": {"annotations": {"test/lost": "yes"}}}), false);
+    settle(&mut api);
+    assert_eq!(phase(&api, &claim_key("c")), "Lost");
+    assert_eq!(api.objects[&volume_key(&name)]["status"]["reason"], json!("Lost"));
+    api.patch(&thing, &json!({"metadata": {"annotations": {"test/lost": null}}}), false);
+    settle(&mut api);
+    assert_eq!(phase(&api, &claim_key("c")), "Bound");
+    assert!(api.objects[&volume_key(&name)]["status"]["reason"].is_null());
+
+    api.delete(&claim_key("c"));
+    settle(&mut api);
+    assert_eq!(phase(&api, &volume_key(&name)), "Available");
+    assert_eq!(api.objects[&thing]["status"]["scrubbed"], json!(1));
+}

@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::manager::Cluster;
 
-/// Open the client that goes with a bound claim (psql, mariadb, curl), with the claim's own credentials.
+/// Open the client that goes with a bound claim: psql, mariadb or curl with the claim's own credentials, a shell in a volume.
 ///
-/// They are read from the claim's Secret, as an application would; passwords go by the environment and never show in a list of
-/// processes.
+/// Credentials are read from the claim's Secret, as an application would; passwords go by the environment and never show in a list
+/// of processes.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  conductor connect db\n  conductor connect relationaldatabaseclaim/db -n shop -- -c 'select version()'\n  conductor connect db --uri"
+    after_help = "Examples:\n  conductor connect db\n  conductor connect relationaldatabaseclaim/db -n shop -- -c 'select version()'\n  conductor connect db --uri\n  conductor connect front -- -H 'Host: www.example'\n  conductor connect pvc/files -- -c 'df -h .'"
 )]
 pub struct Args {
     /// The claim: NAME, or KIND/NAME with the kind as kubectl takes it
@@ -26,7 +26,7 @@ pub struct Args {
     /// Its namespace [default: the context's]
     #[arg(long, short)]
     namespace: Option<String>,
-    /// Print the uri with the credentials instead
+    /// Print the uri with the credentials, or the path of a volume, instead
     #[arg(long)]
     uri: bool,
     /// For the client
@@ -42,6 +42,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let namespace = args.namespace.as_deref().unwrap_or(&namespace);
     let claim = find(&api, &args.claim, namespace).await?;
     let name = format!("{} {namespace}/{}", text(&claim["kind"]), text(&claim["metadata"]["name"]));
+    if claim["kind"] == "PersistentVolumeClaim" {
+        let path = directory(&api, &claim).await.with_context(|| format!("{name} cannot be entered"))?;
+        if args.uri {
+            println!("{path}");
+            return Ok(());
+        }
+        let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+        let error = Command::new(&shell).args(&args.arguments).current_dir(&path).exec();
+        return Err(error).with_context(|| format!("cannot run {} in {path}", shell.display()));
+    }
     let Some(secret) = claim["status"]["binding"]["name"].as_str() else {
         let message = text(&claim["status"]["message"]);
         let why = if message.is_empty() { "it has no connection details yet" } else { message };
@@ -66,6 +76,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot run {program}: apt-get install {package}"))
 }
 
+/// Where on this machine the files of a claim's volume are.
+async fn directory(api: &Api, claim: &Value) -> anyhow::Result<String> {
+    let volume = text(&claim["spec"]["volumeName"]);
+    anyhow::ensure!(!volume.is_empty(), "it is {}: see conductor explain", text(&claim["status"]["phase"]));
+    let volume = api.get("v1", "PersistentVolume", "", volume).await?.context("its volume is gone")?;
+    let places = [&volume["spec"]["local"]["path"], &volume["spec"]["hostPath"]["path"]];
+    let path = places.into_iter().find_map(Value::as_str).context("its volume is not a directory of a machine")?;
+    let there = std::path::Path::new(path).is_dir();
+    anyhow::ensure!(there, "{path} is no directory of this machine; it is where conductor up runs");
+    Ok(path.to_owned())
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -84,6 +106,7 @@ async fn find(api: &Api, word: &str, namespace: &str) -> anyhow::Result<Value> {
         let api_version = format!("{}/{}", text(&spec["group"]), text(&spec["version"]));
         found.extend(api.get(&api_version, claim, namespace, word).await?);
     }
+    found.extend(api.get("v1", "PersistentVolumeClaim", namespace, word).await?);
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => bail!("there is no claim {word} in namespace {namespace}"),
@@ -131,6 +154,8 @@ fn client(details: &BTreeMap<String, String>) -> anyhow::Result<Command> {
                 ("", host, port) => format!("http://{host}:{port}/"),
                 (uri, ..) => uri.to_owned(),
             };
+            // a bare connection: what is typed is sent, what comes is shown
+            let uri = uri.strip_prefix("tcp://").map_or(uri.clone(), |place| format!("telnet://{place}"));
             command = Command::new("curl");
             command.args(["--silent", "--show-error", &uri]);
         }

@@ -71,6 +71,9 @@ async fn files(api: &Api, object: &Value) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(own) = object["status"]["logs"].as_str() {
         return Ok(vec![PathBuf::from(own)]);
     }
+    if object["kind"] == "PersistentVolumeClaim" || object["kind"] == "PersistentVolume" {
+        bail!("a volume has no process, and so no log: kubectl describe shows what was said about it");
+    }
     let mut resource = object.clone();
     if object["status"]["implementations"].is_null() {
         let named = text(&object["spec"]["resourceName"]);

@@ -82,6 +82,7 @@ impl Desk {
             expressions: &self.cx.evaluator,
             now: &time,
         });
+        let progress = live.as_ref().map_or("", |resource| text(&resource["status"]["message"]));
         let bound = matches!(text(&object["status"]["phase"]), "Bound" | "Lost");
         if matches!(decision, Some(Decision::Bind { .. })) && plan.is_empty() && !bound {
             self.state.lock().index.forget(&uid);
@@ -89,7 +90,7 @@ impl Desk {
         }
         if let Some(Decision::Wait { reason, summary }) = &decision
             && !plan.is_empty()
-            && let Err(pause) = self.may_say(key, &leading(reason, summary))
+            && let Err(pause) = self.may_say(key, &(leading(reason, summary) + progress))
             && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
         {
             return Ok(Outcome::Later(pause));

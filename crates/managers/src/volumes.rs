@@ -3,7 +3,7 @@
 use conductor_claims::matching::{Decision, Reason, Summary};
 use conductor_claims::volumes::{
     IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, made_name,
-    volume, volume_claim,
+    volume, volume_claim, wants_more,
 };
 use serde_json::Value;
 
@@ -123,11 +123,12 @@ impl Desk {
         decision: Option<&Decision>,
     ) -> Result<(Option<Value>, Option<Parts>, Option<String>), Failure> {
         let live = self.cx.api.get("v1", "PersistentVolume", "", wanted).await?;
+        let growing = live.as_ref().filter(|volume| wants_more(claim, volume));
         let (class, default) = {
             let state = self.state.lock();
             let class = match decision {
                 Some(Decision::Provision { class, .. }) => state.classes.get(class.as_ref()).cloned(),
-                _ => None,
+                _ => growing.and_then(|volume| state.classes.get(text(&volume["spec"]["storageClassName"]))).cloned(),
             };
             (class, state.index.default_class().map(str::to_owned))
         };
@@ -140,28 +141,40 @@ impl Desk {
         let place = Some(text(&object["metadata"]["namespace"])).filter(|n| !n.is_empty());
         let place = place.unwrap_or(conductor_claims::lifecycle::SYSTEM_NAMESPACE);
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-        let implementation = self.cx.api.get(api_version, kind, place, &made_name(claim)).await?;
+        let implementation = match growing {
+            Some(volume) => self.behind(volume).await?,
+            None => self.cx.api.get(api_version, kind, place, &made_name(claim)).await?,
+        };
         (self.cx.follow)(api_version, kind);
         Ok((live, Some(Parts { class, template, implementation }), default))
+    }
+
+    /// What is behind a volume of ours.
+    async fn behind(&self, volume: &Value) -> Result<Option<Value>, Failure> {
+        let annotations = &volume["metadata"]["annotations"];
+        if text(&annotations[PROVISIONED_BY]) != PROVISIONER {
+            return Ok(None);
+        }
+        let behind: Value = serde_json::from_str(text(&annotations[IMPLEMENTATION])).unwrap_or_default();
+        let part = |key: &str| text(&behind[key]);
+        (self.cx.follow)(part("apiVersion"), part("kind"));
+        self.cx.api.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await
     }
 
     pub(crate) async fn volume(&self, name: &str, protect: bool, fresh: bool) -> Result<Outcome, Trouble> {
         let Some(object) = self.resource_object(name, fresh).await? else { return Ok(Outcome::Settled) };
         let reference = &object["spec"]["claimRef"];
         let uid = text(&reference["uid"]);
+        let implementation = self.behind(&object).await?;
+        let (namespace, of) = (text(&reference["namespace"]), text(&reference["name"]));
         let claim = if uid.is_empty() {
             Found::Gone
+        } else if implementation.is_some() && text(&object["status"]["phase"]) == "Bound" {
+            // what is behind the volume shows on its claim too, which must be there whole for that
+            let live = self.cx.api.get("v1", "PersistentVolumeClaim", namespace, of).await?;
+            live.filter(|o| text(&o["metadata"]["uid"]) == uid).map_or(Found::Gone, Found::Alive)
         } else {
-            self.find_claim(uid, text(&reference["namespace"]), text(&reference["name"])).await?
-        };
-        let annotations = &object["metadata"]["annotations"];
-        let implementation = if text(&annotations[PROVISIONED_BY]) == PROVISIONER {
-            let behind: Value = serde_json::from_str(text(&annotations[IMPLEMENTATION])).unwrap_or_default();
-            let part = |key: &str| text(&behind[key]);
-            (self.cx.follow)(part("apiVersion"), part("kind"));
-            self.cx.api.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await?
-        } else {
-            None
+            self.find_claim(uid, namespace, of).await?
         };
         let time = now();
         let plan = volume(&VolumeScene {

@@ -467,7 +467,13 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
                 refused(&rules, refusal)
             ),
         ),
-        Reason::BeingMade(name) => ("Provisioning", format!("{} {name} is being made", kind.resource)),
+        Reason::BeingMade(name) => {
+            // what keeps it from being ready is what the claim waits for
+            let why =
+                scene.resource.filter(|r| condition_of(r, "Ready").is_some_and(|(_, reason, _)| reason == "NotReady"));
+            let why = why.and_then(|r| r["status"]["message"].as_str()).map(|why| format!(": {why}"));
+            ("Provisioning", format!("{} {name} is being made{}", kind.resource, why.unwrap_or_default()))
+        }
         Reason::FirstConsumer(class) => {
             ("WaitForFirstConsumer", format!("class {class} binds when a Pod, Ingress or Service uses the claim"))
         }

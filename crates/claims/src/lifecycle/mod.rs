@@ -42,6 +42,8 @@ pub const RESOURCE_UID: &str = "conductor.io/resource-uid";
 pub const RESOURCE_NAME: &str = "conductor.io/resource";
 /// On an implementation: apiVersion, kind and name of its resource, with spaces between.
 pub const RESOURCE_REF: &str = "conductor.io/resource-ref";
+/// The reason of a condition Ready that holds again: what is behind ended by itself and was started again.
+pub const RESTARTED: &str = "Restarted";
 /// On an implementation that outlived its resource by policy.
 pub const RETAINED: &str = "conductor.io/retained";
 /// On an implementation that its resource has taken into service; from then on it may hold data.

@@ -7,7 +7,7 @@ use crate::lifecycle::implementation::{drifted, implementations, is_ready, label
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
-    PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RETAINED,
+    PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED, RETAINED,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -380,7 +380,13 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         progress[key.as_str()] = value;
     }
     let phase_now = if bound || before == "Bound" { "Bound" } else { "Available" };
-    let condition = Condition::new("Ready", true, "Ready", "ready to be used");
+    // an interruption is over soon, and may be over before anyone looks: that there was one stays to be read
+    let restarted = scene.found.iter().filter_map(|f| condition_of(f.object?, "Ready"));
+    let restarted = restarted.into_iter().find(|(ready, reason, _)| *ready && *reason == RESTARTED);
+    let condition = match restarted {
+        Some((_, reason, message)) => Condition::new("Ready", true, reason, message),
+        None => Condition::new("Ready", true, "Ready", "ready to be used"),
+    };
     say(scene, phase_now, "", "", progress, &[condition], plan);
 }
 

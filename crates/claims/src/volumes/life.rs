@@ -10,7 +10,8 @@ use crate::lifecycle::{
     Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID, RETAINED,
 };
 use crate::matching::{Decision, Reason};
-use crate::volumes::provision::{Making, make};
+use crate::volumes::keep::{LOST, grow, keep, wants_more};
+use crate::volumes::provision::{Made, Making, make};
 use crate::volumes::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIM_PROTECTION, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB,
     VOLUME_PROTECTION, rules,
@@ -80,19 +81,28 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
     if annotated(claim, BIND_COMPLETED) {
         match scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(named)) {
             _ if named.is_empty() => {
-                lost(scene, "ClaimLost", "it was bound and names no volume any more".into(), &mut plan)
+                lost(claim, "ClaimLost", "it was bound and names no volume any more".into(), scene.now, &mut plan)
             }
             None => lost(
-                scene,
+                claim,
                 "ClaimLost",
                 format!("PersistentVolume {named} is gone: restore it under this name, or delete the claim"),
+                scene.now,
                 &mut plan,
             ),
+            Some(volume) if refers(volume, claim) && volume["status"]["reason"] == LOST => {
+                let message = volume["status"]["message"].as_str().unwrap_or_default().to_owned();
+                lost(claim, "VolumeLost", message, scene.now, &mut plan);
+            }
             Some(volume) if refers(volume, claim) || volume["spec"]["claimRef"].is_null() => {
-                bind(scene, volume, &mut plan)
+                bind(scene, volume, &mut plan);
+                if let Some(making) = scene.making.as_ref().filter(|_| wants_more(claim, volume)) {
+                    grow(claim, volume, making, scene.now, &mut plan);
+                }
             }
             Some(_) => {
-                lost(scene, "ClaimMisbound", format!("PersistentVolume {named} is bound to another claim"), &mut plan)
+                let message = format!("PersistentVolume {named} is bound to another claim");
+                lost(claim, "ClaimMisbound", message, scene.now, &mut plan);
             }
         }
         return plan;
@@ -129,7 +139,8 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 None => Err("there is no template under the name its parameters give".to_owned()),
             };
             match made {
-                Ok(message) => pending(scene, "Provisioning", message, &mut plan),
+                Ok(Made::Going(message)) => pending(scene, "Provisioning", message, &mut plan),
+                Ok(Made::Waiting(message)) => pending(scene, "NotReady", message, &mut plan),
                 Err(error) => {
                     pending(scene, "ProvisioningFailed", format!("class {class} cannot make it: {error}"), &mut plan)
                 }
@@ -214,19 +225,21 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
     }
 }
 
-fn lost(scene: &VolumeClaimScene<'_>, reason: &'static str, message: String, plan: &mut Plan) {
+pub(super) fn lost(claim: &Value, reason: &'static str, message: String, now: &str, plan: &mut Plan) {
     let condition = Condition::new("Bound", false, reason, message.clone());
-    if let Some(status) = status_patch(scene.claim, json!({"phase": "Lost"}), &[condition], scene.now) {
-        plan.patch_status(scene.claim, status, "say Lost on the claim");
-        if phase(scene.claim) != "Lost" {
-            plan.event(scene.claim, true, reason, message);
+    if let Some(status) = status_patch(claim, json!({"phase": "Lost"}), &[condition], now) {
+        plan.patch_status(claim, status, "say Lost on the claim");
+        if phase(claim) != "Lost" {
+            plan.event(claim, true, reason, message);
         }
     }
 }
 
 fn pending(scene: &VolumeClaimScene<'_>, reason: &'static str, message: String, plan: &mut Plan) {
     let condition = Condition::new("Bound", false, reason, message.clone());
-    let news = crate::lifecycle::condition_of(scene.claim, "Bound").is_none_or(|(_, r, _)| r != reason);
+    // what is in the way of its volume is for whoever waits to know, each time it is something else
+    let told = |(_, r, m): (bool, &str, &str)| r == reason && (reason != "NotReady" || m == message);
+    let news = !crate::lifecycle::condition_of(scene.claim, "Bound").is_some_and(told);
     if let Some(status) = status_patch(scene.claim, json!({"phase": "Pending"}), &[condition], scene.now) {
         plan.patch_status(scene.claim, status, "say why the claim waits");
         if news {
@@ -277,6 +290,7 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
                 _ if elsewhere && by_controller => unbind(scene, true, &mut plan),
                 "" | "Pending" if annotated(volume, PROVISIONED_FOR) => take_over(scene, &mut plan),
                 "" | "Pending" => say(scene, "Available", Value::Null, Value::Null, &mut plan),
+                "Bound" => keep(scene, object, &mut plan),
                 _ => {}
             }
         }
@@ -348,7 +362,7 @@ fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
     }
 }
 
-fn say(scene: &VolumeScene<'_>, phase_now: &str, reason: Value, message: Value, plan: &mut Plan) {
+pub(super) fn say(scene: &VolumeScene<'_>, phase_now: &str, reason: Value, message: Value, plan: &mut Plan) {
     let fields = json!({"phase": phase_now, "reason": reason, "message": message});
     if let Some(status) = status_patch(scene.volume, fields, &[], scene.now) {
         plan.patch_status(scene.volume, status, "say where the volume is in its life");

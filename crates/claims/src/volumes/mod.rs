@@ -3,10 +3,12 @@
 //! The same engine matches them; what differs is here. Their annotations and phases are Kubernetes'; what those cannot say is in
 //! `status.reason` and `status.message` of the volume, in conditions of the claim, and in our annotations [`RECLAIM`] and [`SCRUB`].
 
+mod keep;
 mod life;
 mod provision;
 mod view;
 
+pub use keep::wants_more;
 pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim};
 pub use provision::{Making, made_name};
 pub use view::{ask, default_class, offer, profile, rules};

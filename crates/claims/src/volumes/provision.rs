@@ -11,10 +11,11 @@ use serde_json::{Map, Value, json};
 use crate::lifecycle::parts::{deleting, is_ready, uid};
 use crate::lifecycle::{
     CLAIM_NAME, CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, SYSTEM_NAMESPACE, Target,
+    condition_of,
 };
 use crate::names::derived;
 use crate::template::{Expressions, render};
-use crate::volumes::{BOUND_BY_CONTROLLER, IMPLEMENTATION, PROVISIONED_BY, PROVISIONER};
+use crate::volumes::{BOUND_BY_CONTROLLER, IMPLEMENTATION, PROVISIONED_BY, PROVISIONER, RECLAIM};
 
 /// What is needed to make a volume from a class of ours.
 #[derive(Clone, Copy)]
@@ -35,8 +36,16 @@ pub fn made_name(claim: &Value) -> String {
     derived("pvc", uid(claim))
 }
 
-/// The next write on the way to a volume; `Ok` with a message for the claim, or why it cannot be made.
-pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Result<String, String> {
+/// How far a volume is, with words for its claim.
+pub(super) enum Made {
+    /// On its way.
+    Going(String),
+    /// What is behind it says why it is not ready.
+    Waiting(String),
+}
+
+/// The next write on the way to a volume, or why it cannot be made.
+pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Result<Made, String> {
     let name = made_name(claim);
     let spec = &making.template["spec"];
     let mut scope = BTreeMap::from([("claim", claim), ("class", making.class)]);
@@ -63,7 +72,7 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
         let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
         object["metadata"]["annotations"][CLAIM_NAME] = json!(format!("{}/{}", text("namespace"), text("name")));
         plan.create(object, "make the volume's implementation");
-        return Ok(format!("volume {name} is being made"));
+        return Ok(Made::Going(format!("volume {name} is being made")));
     };
     if live["metadata"]["labels"][CLAIM_UID].as_str() != Some(uid(claim)) || deleting(live) {
         return Err(format!("{} {name} exists and is not this claim's", live["kind"].as_str().unwrap_or("an object")));
@@ -75,7 +84,11 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
         replaceable: false,
     };
     if !is_ready(&intended, live, claim, making.expressions)? {
-        return Ok(format!("{} {name} is not ready yet", intended.target.kind));
+        let kind = &intended.target.kind;
+        return Ok(match condition_of(live, "Ready") {
+            Some((false, _, why)) if !why.is_empty() => Made::Waiting(format!("{kind} {name} is not ready: {why}")),
+            _ => Made::Going(format!("{kind} {name} is not ready yet")),
+        });
     }
     scope.insert("implementation", live);
     let source = match (&spec["volume"], &live["status"]["volume"]) {
@@ -119,12 +132,16 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
         "namespace": live["metadata"]["namespace"],
         "name": name,
     });
-    let annotations = json!({
+    let mut annotations = json!({
         PROVISIONED_BY: PROVISIONER,
         PROVISIONED_FOR: uid(claim),
         BOUND_BY_CONTROLLER: "yes",
         IMPLEMENTATION: behind.to_string(),
     });
+    // what a StorageClass cannot say in its own field
+    if let policy @ Value::String(_) = &making.class["metadata"]["annotations"][RECLAIM] {
+        annotations[RECLAIM] = policy.clone();
+    }
     let object = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -132,5 +149,5 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
         "spec": volume,
     });
     plan.create(object, "make the volume, reserved for the claim");
-    Ok(format!("volume {name} is being made"))
+    Ok(Made::Going(format!("volume {name} is being made")))
 }

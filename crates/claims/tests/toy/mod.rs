@@ -248,6 +248,12 @@ impl Api {
             "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}],
             "details": {"host": "10.0.0.7", "port": "5432", "username": "u", "password": "p"},
         });
+        if let Some(size) = object["spec"]["size"].as_str() {
+            status["capacity"] = json!({"storage": size});
+        }
+        if object["metadata"]["annotations"]["test/lost"].is_string() {
+            status["conditions"][0] = json!({"type": "Ready", "status": "False", "reason": "Lost", "message": "gone"});
+        }
         if let Some(number) = object["spec"]["scrub"].as_i64() {
             status["scrubbed"] = json!(number);
             status["conditions"]

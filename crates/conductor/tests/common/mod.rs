@@ -1,6 +1,10 @@
 //! A `conductor up` of a test's own.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod database;
+pub mod web;
+pub mod world;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

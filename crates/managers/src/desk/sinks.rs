@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use conductor_claims::amount::Amount;
 use conductor_claims::views::{Offer, Phase};
 use conductor_claims::volumes;
 use serde_json::Value;
@@ -250,7 +251,10 @@ impl Desk {
             && said
             && match &self.kind {
                 Kind::Volumes { protect } => {
+                    let amount = |value: &Value| Amount::from_json(value).unwrap_or_default();
+                    let asked = amount(&object["spec"]["resources"]["requests"]["storage"]);
                     meta["annotations"][volumes::BIND_COMPLETED].is_string()
+                        && asked <= amount(&object["status"]["capacity"]["storage"])
                         && (!protect || finalizer(volumes::CLAIM_PROTECTION))
                 }
                 Kind::Generated(_) => {

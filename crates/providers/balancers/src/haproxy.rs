@@ -47,6 +47,14 @@ pub struct Applied {
     pub reloaded: bool,
 }
 
+/// A worker that serves.
+struct Serving {
+    /// The configuration it has.
+    mark: String,
+    /// Its process id.
+    worker: String,
+}
+
 /// The program, or what is missing.
 pub fn haproxy() -> Result<PathBuf, Lack> {
     program("haproxy", "haproxy", &[])
@@ -116,17 +124,20 @@ impl HAProxies {
         let mut applied =
             Applied { pid: running.pid, restarts: running.restarts, corrected: Vec::new(), reloaded: false };
         if running.fresh {
-            self.until_marked(name, &wanted.mark).await?;
+            self.until_serving(name, |now| now.mark == wanted.mark).await?;
             return Ok(applied);
         }
-        let mark = match self.mark(name).await {
-            Some(mark) => Some(mark),
+        let now = match self.serving(name).await {
+            Some(now) => Some(now),
             // it may be starting
-            None => self.until_marked(name, &wanted.mark).await.ok().map(|()| wanted.mark.clone()),
+            None => self.until_serving(name, |now| now.mark == wanted.mark).await.ok(),
         };
-        if mark.as_deref() == Some(&wanted.mark) {
+        if now.is_some_and(|now| now.mark == wanted.mark) {
+            if changed.is_empty() {
+                return Ok(applied);
+            }
+            // whoever changed a file may have had it loaded
             applied.corrected = changed;
-            return Ok(applied);
         }
         self.reload(name, &wanted.mark).await?;
         applied.reloaded = true;
@@ -171,17 +182,18 @@ impl HAProxies {
             write_whole(&self.directory(name).join(SERVERS), servers.as_bytes(), 0o600)
                 .map_err(Trouble::io("write what is known of the servers"))?;
         }
+        let before = self.serving(name).await.map(|now| now.worker);
         if !self.supervisor.signal(name, Signal::USR2) {
             return Err(Trouble::new("Crashed", "haproxy ended while it was to be reloaded"));
         }
-        self.until_marked(name, mark).await
+        self.until_serving(name, |now| now.mark == mark && Some(&now.worker) != before.as_ref()).await.map(drop)
     }
 
-    async fn until_marked(&self, name: &str, mark: &str) -> Result<(), Trouble> {
+    async fn until_serving(&self, name: &str, fine: impl Fn(&Serving) -> bool) -> Result<Serving, Trouble> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            if self.mark(name).await.as_deref() == Some(mark) {
-                return Ok(());
+            if let Some(now) = self.serving(name).await.filter(&fine) {
+                return Ok(now);
             }
             if self.supervisor.find(name).is_none() {
                 break;
@@ -192,12 +204,14 @@ impl HAProxies {
         Err(Trouble::new("ConfigurationRefused", message))
     }
 
-    /// Which configuration is in effect.
-    async fn mark(&self, name: &str) -> Option<String> {
+    /// What serves now.
+    async fn serving(&self, name: &str) -> Option<Serving> {
         let info = self.ask(name, "show info").await.ok()?;
-        info.lines()
-            .find_map(|line| line.strip_prefix("description: ").or(line.strip_prefix("Description: ")))
-            .map(str::to_owned)
+        let field = |name: &str| {
+            let lines = info.lines().filter_map(|line| line.split_once(": "));
+            lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+        };
+        Some(Serving { mark: field("description")?, worker: field("pid")? })
     }
 
     /// The last it said.

@@ -168,6 +168,7 @@ impl HAProxyBalancers {
         let mut report = self.report(object, &spec, place.address, &rules, around.claims.is_empty()).await;
         let drifts = object.status("driftsCorrected").as_u64().unwrap_or(0) + u64::from(!applied.corrected.is_empty());
         report.status.insert("driftsCorrected".into(), json!(drifts));
+        report.restarts = applied.restarts;
         report.status.insert("process".into(), json!({"pid": applied.pid, "restarts": applied.restarts}));
         report.status.insert("configuration".into(), json!(files.mark));
         Ok(report)
@@ -305,6 +306,6 @@ impl Kind for HAProxyBalancers {
     }
 
     fn logs(&self, object: &Object) -> Option<PathBuf> {
-        Some(self.processes.directory(&process_name(object.uid())))
+        Some(conductor_local::logs::path(&self.processes.directory(&process_name(object.uid()))))
     }
 }

@@ -1,12 +1,13 @@
 //! A database and its login in a server that someone runs, here or anywhere: registered as a Secret with its administrator's login.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble, home};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::API_VERSION;
@@ -14,6 +15,9 @@ use crate::client::Client;
 use crate::credentials::{self, Login};
 use crate::engine::{DatabaseSpec, Engine, Shared, bytes};
 use crate::instance::{GRACE, Target, tell_size, verified};
+
+/// One at a time changes what is kept for all of them.
+static KEEPING: Mutex<()> = Mutex::new(());
 
 /// The kind of an engine's databases in shared servers.
 pub struct Database<E> {
@@ -37,6 +41,7 @@ impl<E: Engine> Database<E> {
 
     /// What marks everything this Conductor has made: several may share one server.
     fn installation(&self) -> Result<String, Trouble> {
+        let _alone = KEEPING.lock();
         let file = self.home.path().join("installation");
         match fs::read_to_string(&file) {
             Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
@@ -59,15 +64,49 @@ impl<E: Engine> Database<E> {
         if name.is_empty() {
             return Err(Trouble::new("Invalid", "spec.serverSecretRef.name is required: it names the server's Secret"));
         }
-        let secret = credentials::read(&self.client, object.namespace(), name).await?;
-        let Some(secret) = secret else {
-            let message = format!(
-                "there is no Secret {}/{name}: register the server in it with host, port, username, password",
-                object.namespace()
-            );
-            return Err(Trouble::new("ServerMissing", message));
-        };
-        read_server(&secret, E::PORT).map_err(|what| Trouble::new("ServerInvalid", format!("Secret {name}: {what}")))
+        let registered = format!("{}/{name}", object.namespace());
+        match self.registered(&registered).await? {
+            Some(server) => {
+                self.remember(&registered)?;
+                Ok(server)
+            }
+            None => {
+                let message = format!(
+                    "there is no Secret {registered}: register the server in it with host, port, username, password"
+                );
+                Err(Trouble::new("ServerMissing", message))
+            }
+        }
+    }
+
+    /// The server that a Secret describes, by its namespace and name; `None`: there is no such Secret.
+    async fn registered(&self, secret: &str) -> Result<Option<(Shared, Option<String>)>, Trouble> {
+        let (namespace, name) = secret.split_once('/').unwrap_or_default();
+        let Some(content) = credentials::read(&self.client, namespace, name).await? else { return Ok(None) };
+        let server = read_server(&content, E::PORT);
+        server.map(Some).map_err(|what| Trouble::new("ServerInvalid", format!("Secret {name}: {what}")))
+    }
+
+    fn servers_file(&self) -> PathBuf {
+        self.home.path().join(format!("{}-servers", E::WORD))
+    }
+
+    /// Servers that were ever used, by their Secrets: what is left in one is found though no object names it any more.
+    fn remembered(&self) -> BTreeSet<String> {
+        let all = fs::read_to_string(self.servers_file()).unwrap_or_default();
+        all.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn remember(&self, secret: &str) -> Result<(), Trouble> {
+        let _alone = KEEPING.lock();
+        let mut all = self.remembered();
+        if !all.insert(secret.to_owned()) {
+            return Ok(());
+        }
+        self.home.make("", None).map_err(Trouble::io("make the provider's directory"))?;
+        let text: Vec<String> = all.into_iter().collect();
+        home::write_whole(&self.servers_file(), (text.join("\n") + "\n").as_bytes(), 0o644)
+            .map_err(Trouble::io("remember the server"))
     }
 
     async fn bring(&self, object: &Object) -> Result<Report, Trouble> {
@@ -188,27 +227,29 @@ impl<E: Engine> Kind for Database<E> {
                 Err(lack) => return Err(lack.into()),
             };
             let prefix = format!("conductor {} ", self.installation()?);
-            let mut servers: BTreeMap<(String, u16), (Shared, Option<String>)> = BTreeMap::new();
-            // a server that no object names any more is remembered: what was left there would be found nowhere else
-            for object in objects {
-                if let Ok(spec) = object.spec::<DatabaseSpec>()
-                    && let Ok((shared, database)) = self.shared(object, &spec).await
-                {
-                    servers.insert((shared.host.clone(), shared.port), (shared, database));
-                }
-            }
             let mut found = Vec::new();
-            for ((host, port), (shared, maintenance)) in servers {
+            for secret in self.remembered() {
+                // one that was taken off the list is the administrator's alone
+                let Some((shared, maintenance)) = self.registered(&secret).await? else { continue };
                 let connect = connector::<E>(&client, &shared, maintenance);
-                for (database, mark) in E::marked(&connect, &prefix).await? {
-                    let uid = mark.strip_prefix(&prefix).unwrap_or_default();
-                    if !objects.iter().any(|o| o.uid() == uid) {
+                let marked = match E::marked(&connect, &prefix).await {
+                    Ok(marked) => marked,
+                    Err(refused) => {
                         found.push(Finding {
-                            object: format!("database {database} on {host}:{port}"),
-                            invariant: "no-leftover-database".into(),
-                            message: format!("belongs to {} {uid}, which is not there: drop it", E::DATABASE.kind),
+                            object: format!("server of Secret {secret}"),
+                            invariant: "server-answers".into(),
+                            message: Trouble::from(refused).to_string(),
                         });
+                        continue;
                     }
+                };
+                let known = |name: &str| objects.iter().any(|object| name.starts_with(&name_of(object)));
+                for (what, name) in marked.into_iter().filter(|(_, name)| !known(name)) {
+                    found.push(Finding {
+                        object: format!("{what} {name} on {}:{}", shared.host, shared.port),
+                        invariant: format!("no-leftover-{what}"),
+                        message: format!("no {} has it: drop it", E::DATABASE.kind),
+                    });
                 }
             }
             Ok(found)

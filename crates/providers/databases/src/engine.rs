@@ -216,8 +216,11 @@ pub trait Engine: Send + Sync + 'static {
     /// How many things of users are in a database: tables, views, functions.
     fn content(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<u64>;
 
-    /// Databases whose mark begins so: name and mark.
-    fn marked(connect: &(dyn Fn(Option<&str>) -> Client + Sync), prefix: &str) -> impl Answer<Vec<(String, String)>>;
+    /// What was made in a server by those whose marks begin so: what it is, and its name.
+    fn marked(
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+        prefix: &str,
+    ) -> impl Answer<Vec<(&'static str, String)>>;
 
     /// The server's version, as it says itself.
     fn version(connect: &(dyn Fn(Option<&str>) -> Client + Sync)) -> impl Answer<String>;

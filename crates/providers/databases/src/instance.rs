@@ -236,7 +236,7 @@ impl<E: Engine> Instance<E> {
         report.attributes.insert("version".into(), json!(server.version));
         report.status.insert("port".into(), json!(facts.port));
         report.status.insert("restarts".into(), json!(running.restarts));
-        report.status.insert("logs".into(), json!(conductor_local::logs::path(&dir).display().to_string()));
+        report.restarts = running.restarts;
         tell_size(&mut report, &spec.storage, storage, used, object);
         if !facts.synced {
             self.sync(dir, data);

@@ -217,12 +217,16 @@ impl Engine for MariaDb {
         rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
     }
 
-    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(String, String)>, Refused> {
+    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(&'static str, String)>, Refused> {
+        // a user cannot be marked; one that is made as ours are goes before its database
         let sql = format!(
-            "select schema_name, schema_comment from information_schema.schemata where schema_comment like '{prefix}%';\n"
+            "select 'database', schema_name from information_schema.schemata where schema_comment like '{prefix}%' \
+             union all select 'user', user from mysql.user where user regexp '^c_[0-9a-f]{{32}}$' \
+             and user not in (select schema_name from information_schema.schemata);\n"
         );
         let rows = connect(None).run(&sql).await?;
-        Ok(rows.iter().filter_map(|row| row.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+        let each = rows.iter().filter_map(|row| row.split_once('\t'));
+        Ok(each.map(|(what, name)| (if what == "user" { "user" } else { "database" }, name.to_owned())).collect())
     }
 
     async fn version(connect: Connect<'_>) -> Result<String, Refused> {

@@ -51,14 +51,16 @@ impl Engine for Postgres {
 
     fn server(version: &str) -> Result<Server, Lack> {
         let mut there = Vec::new();
-        let mut candidates: Vec<PathBuf> = places().into_iter().map(|dir| dir.join("postgres")).collect();
-        candidates.extend(lack::find_program("postgres", &[]));
-        for program in candidates.into_iter().filter(|p| p.exists()) {
+        // each version of Debian's, then whatever else there is
+        let each = places().into_iter().map(|dir| vec![dir]).chain([Vec::new()]);
+        for program in each.filter_map(|dir| lack::find_program("postgres", &dir)) {
             let Some(has) = said_version(&program).as_deref().and_then(version_in) else { continue };
             if satisfies(&has, version) && program.with_file_name("initdb").exists() {
                 return Ok(Server { program, version: has });
             }
-            there.push(has);
+            if !there.contains(&has) {
+                there.push(has);
+            }
         }
         if there.is_empty() || version.is_empty() {
             return Err(Lack::package("postgres", "postgresql"));
@@ -211,6 +213,7 @@ impl Engine for Postgres {
              grant {database} to {username};\n",
             if *superuser { " superuser" } else { "" },
         );
+        sql += &format!("comment on role {database} is '{mark}';\ncomment on role {username} is '{mark}';\n");
         sql += &match superuser {
             true => format!("alter role {username} reset role;\n"),
             false => format!("alter role {username} set role = '{database}';\n"),
@@ -289,13 +292,14 @@ impl Engine for Postgres {
         rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
     }
 
-    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(String, String)>, Refused> {
+    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(&'static str, String)>, Refused> {
         let sql = format!(
-            "select datname, shobj_description(oid, 'pg_database') from pg_database \
-             where shobj_description(oid, 'pg_database') like '{prefix}%';\n"
+            "select 'database', datname from pg_database where shobj_description(oid, 'pg_database') like '{prefix}%' \
+             union all select 'role', rolname from pg_roles where shobj_description(oid, 'pg_authid') like '{prefix}%';\n"
         );
         let rows = connect(None).run(&sql).await?;
-        Ok(rows.iter().filter_map(|row| row.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+        let each = rows.iter().filter_map(|row| row.split_once('\t'));
+        Ok(each.map(|(what, name)| (if what == "role" { "role" } else { "database" }, name.to_owned())).collect())
     }
 
     async fn version(connect: Connect<'_>) -> Result<String, Refused> {

@@ -126,6 +126,8 @@ pub struct Report {
     pub not_ready: Option<Trouble>,
     /// What to say while it can be used; empty: "ready to be used".
     pub message: String,
+    /// How often its process ended by itself and was started again.
+    pub restarts: u32,
     /// What the resource offers.
     pub attributes: Map<String, Value>,
     /// How much it has.
@@ -213,7 +215,7 @@ pub trait Kind: Send + Sync + 'static {
     /// Compares the outside world with all the objects there are.
     fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>>;
 
-    /// Where the logs of an object are, if it has any.
+    /// Where the log of an object's process is, if it has any: goes into `status.logs`, where `conductor logs` finds it.
     fn logs(&self, _object: &Object) -> Option<PathBuf> {
         None
     }

@@ -25,12 +25,18 @@ impl Lack {
     }
 }
 
-/// Where a program is: on PATH, in the directories that PATH of a user may lack, or in one of these.
+/// Directories, separated as in PATH, that are the only ones in which providers look for programs, where it is set.
+pub const ONLY: &str = "CONDUCTOR_PATH";
+
+/// Where a program is: in one of these directories, on PATH, or in those that PATH of a user may lack; or see [`ONLY`].
 pub fn find_program(name: &str, also: &[PathBuf]) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
-    let places = also.iter().cloned().chain(env::split_paths(&path)).chain(usual);
-    places.map(|dir| dir.join(name)).find(|file| is_program(file))
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = match env::var_os(ONLY) {
+        Some(only) => env::split_paths(&only).collect(),
+        None => also.iter().cloned().chain(env::split_paths(&path)).chain(usual).collect(),
+    };
+    places.into_iter().map(|dir| dir.join(name)).find(|file| is_program(file))
 }
 
 /// The same, or what is missing.

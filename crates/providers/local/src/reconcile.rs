@@ -184,10 +184,13 @@ impl Driver {
                 Err(_) => Err(Trouble::new("TooSlow", "it took too long and is tried again")),
             },
         };
-        let (report, trouble) = match report {
+        let (mut report, trouble) = match report {
             Ok(report) => (report, None),
             Err(trouble) => (Report { not_ready: Some(trouble.clone()), ..Report::default() }, Some(trouble)),
         };
+        if let Some(logs) = self.kind.logs(object) {
+            report.status.insert("logs".into(), json!(logs.display().to_string()));
+        }
         match self.write(object, &report).await {
             Ok(()) => {}
             Err(error) if is_gone(&error) => return Ok(Action::await_change()),

@@ -1,6 +1,6 @@
 //! A report as a status, and what differs from the one there is. Pure.
 
-use conductor_claims::lifecycle::{Condition, status_patch};
+use conductor_claims::lifecycle::{Condition, RESTARTED, status_patch};
 use serde_json::{Value, json};
 
 use crate::kind::{Object, Report};
@@ -20,8 +20,16 @@ pub(crate) fn patch(object: &Object, report: &Report, now: &str) -> Option<Value
     match &report.not_ready {
         Some(trouble) => conditions.insert(0, Condition::new("Ready", false, &*trouble.reason, &*trouble.message)),
         None => {
-            let message = if report.message.is_empty() { "ready to be used" } else { &report.message };
-            conditions.insert(0, Condition::new("Ready", true, "Ready", message));
+            let mut message = if report.message.is_empty() { "ready to be used" } else { &report.message }.to_owned();
+            let often = match report.restarts {
+                1 => "once".to_owned(),
+                n => format!("{n} times"),
+            };
+            let reason = if report.restarts == 0 { "Ready" } else { RESTARTED };
+            if report.restarts > 0 {
+                message += &format!("; its process ended by itself and was started again, {often} so far");
+            }
+            conditions.insert(0, Condition::new("Ready", true, reason, message));
             if !object.was_ready() {
                 fields["readySince"] = json!(now);
             }

@@ -28,14 +28,9 @@ pub enum HostError {
     },
 }
 
-/// Where administrators' programs are, which PATH may lack.
-const ALSO: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
-
 /// Where a program is.
 pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(ALSO.iter().map(PathBuf::from));
-    places.map(|place| place.join(program)).find(|file| file.is_file())
+    conductor_local::lack::find_program(program, &[])
 }
 
 /// The Debian package a program comes with.

@@ -1,0 +1,113 @@
+//! While a volume is bound: it grows with its claim, and both say how what is behind it is.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::amount::Amount;
+use crate::lifecycle::parts::{phase, status_patch};
+use crate::lifecycle::{Condition, Plan, condition_of};
+use crate::template::render;
+use crate::volumes::life::{VolumeScene, lost, say};
+use crate::volumes::provision::Making;
+use crate::volumes::{BIND_COMPLETED, PROVISIONED_BY, PROVISIONER};
+
+/// The reason on a volume whose data is gone.
+pub(super) const LOST: &str = "Lost";
+/// Kubernetes' condition of a claim whose volume is growing.
+const RESIZING: &str = "Resizing";
+
+fn amount(value: &Value) -> Amount {
+    Amount::from_json(value).unwrap_or_default()
+}
+
+/// Whether a claim asks for more than its volume has, and the volume is ours to grow.
+pub fn wants_more(claim: &Value, volume: &Value) -> bool {
+    let ours = volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER);
+    ours && amount(&claim["spec"]["resources"]["requests"]["storage"]) > amount(&volume["spec"]["capacity"]["storage"])
+}
+
+/// Fields that two renderings of a template differ in, as the later one has them.
+fn difference(before: &Value, now: &Value) -> Value {
+    let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else { return now.clone() };
+    let changed = now.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    let part =
+        |(key, value): (&String, &Value)| (key.clone(), difference(before.get(key).unwrap_or(&Value::Null), value));
+    Value::Object(changed.map(part).collect::<Map<String, Value>>())
+}
+
+/// Whether an object has all the values of a patch.
+fn has(object: &Value, patch: &Value) -> bool {
+    match patch.as_object() {
+        Some(fields) => fields.iter().all(|(key, value)| has(&object[key.as_str()], value)),
+        None => object == patch,
+    }
+}
+
+/// Asks what is behind a volume to grow: in the fields, and only those, that the template makes of the size that is asked for.
+pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str, plan: &mut Plan) {
+    let Some(live) = making.implementation else { return };
+    let mut before = claim.clone();
+    before["spec"]["resources"]["requests"]["storage"] = volume["spec"]["capacity"]["storage"].clone();
+    let rendered = |claim: &Value| {
+        let scope = BTreeMap::from([("claim", claim), ("class", making.class)]);
+        render(&making.template["spec"]["template"]["spec"], &scope, &[], making.expressions)
+    };
+    let (Ok(before), Ok(after)) = (rendered(&before), rendered(claim)) else { return };
+    let patch = difference(&before, &after);
+    if !has(&live["spec"], &patch) {
+        plan.patch(live, json!({"spec": patch}), "grow with the claim");
+    }
+    let condition = Condition::new(RESIZING, true, "Growing", "its volume is being made larger");
+    if condition_of(claim, RESIZING).is_none_or(|(resizing, _, _)| !resizing)
+        && let Some(status) = status_patch(claim, json!({}), &[condition], now)
+    {
+        plan.patch_status(claim, status, "say that the volume grows");
+    }
+}
+
+/// Keeps a bound volume and its claim true to what is behind them.
+pub(super) fn keep(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
+    let (volume, Some(implementation)) = (scene.volume, scene.implementation) else { return };
+    let (reason, message) = match condition_of(implementation, "Ready") {
+        Some((false, reason, message)) => (json!(reason), json!(message)),
+        _ => (Value::Null, Value::Null),
+    };
+    say(scene, "Bound", reason.clone(), message.clone(), plan);
+    let mutual = claim["spec"]["volumeName"] == volume["metadata"]["name"]
+        && claim["metadata"]["annotations"][BIND_COMPLETED].is_string();
+    if !mutual {
+        return;
+    }
+    if reason == LOST {
+        let message = message.as_str().unwrap_or_default().to_owned();
+        return lost(claim, "VolumeLost", message, scene.now, plan);
+    }
+    let reported = &implementation["status"]["capacity"]["storage"];
+    let mut storage = &volume["spec"]["capacity"]["storage"];
+    if !reported.is_null() && amount(reported) > amount(storage) {
+        plan.patch(volume, json!({"spec": {"capacity": {"storage": reported}}}), "say how large the volume is");
+        storage = reported;
+    }
+    let mut fields = json!({"capacity": {"storage": storage}});
+    let mut conditions = Vec::new();
+    if phase(claim) == "Lost" {
+        fields["phase"] = json!("Bound");
+        conditions.push(Condition::new("Bound", true, "Bound", "what was lost is there again"));
+    }
+    let growing = amount(&claim["spec"]["resources"]["requests"]["storage"]) > amount(storage);
+    match (growing, condition_of(implementation, "Resized"), condition_of(claim, RESIZING)) {
+        (true, Some((false, reason, message)), _) => {
+            conditions.push(Condition::new(RESIZING, true, reason, message));
+        }
+        (false, _, Some((true, _, _))) => {
+            let message = format!("its volume has {}", storage.as_str().unwrap_or_default());
+            conditions.push(Condition::new(RESIZING, false, "Resized", message.clone()));
+            plan.event(claim, false, "Resized", message);
+        }
+        _ => {}
+    }
+    if let Some(status) = status_patch(claim, fields, &conditions, scene.now) {
+        plan.patch_status(claim, status, "say on the claim how its volume is");
+    }
+}

@@ -1,0 +1,104 @@
+//! What a machine lacks is no error: it is said where someone waits for it, with the command that gets it, and when it is there things go on.
+
+mod common;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use common::world::{HAPROXY, POSTGRES, World, debian_postgres, has, may_mount, says, soon};
+use conductor_local::lack::find_program;
+use serde_json::{Value, json};
+
+const DATABASES: &str = "/apis/storage.conductor.io/v1alpha1/namespaces/default/relationaldatabaseclaims";
+const VOLUMES: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const INGRESSES: &str = "/apis/network.conductor.io/v1alpha1/namespaces/default/ingressclaims";
+const PROVIDERS: &str = "/apis/conductor.io/v1alpha1/providers";
+
+/// "Installs" programs where the test's Conductor looks for them.
+fn install(dir: &Path, programs: &[&str]) {
+    for program in programs {
+        let found = find_program(program, &debian_postgres()).unwrap_or_else(|| panic!("there is no {program}"));
+        symlink(found, dir.join(program)).expect("may");
+    }
+}
+
+/// What a provider says about a kind.
+fn kind(world: &World, provider: &str, kind: &str) -> Value {
+    let provider = world.get(&format!("{PROVIDERS}/{provider}")).unwrap_or_default();
+    let kinds = provider["status"]["kinds"].as_array().cloned().unwrap_or_default();
+    kinds.into_iter().find(|entry| entry["kind"] == kind).unwrap_or_default()
+}
+
+fn volume(name: &str, class: &str, size: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": size}},
+        },
+    })
+}
+
+/// Events that say something about a claim.
+fn told(world: &World, claim: &str, word: &str) {
+    let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={claim}");
+    soon(&format!("said about {claim}: {word}"), || {
+        world.list(&path).iter().any(|e| says(&e["message"], word)).then_some(())
+    });
+}
+
+#[test]
+fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_comes() {
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let programs = directory.path();
+    std::fs::set_permissions(programs, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("may");
+    let world = World::with(&[("CONDUCTOR_PATH", programs.to_str().expect("is text"))]);
+    let claim = |path: &str, api_version: &str, kind: &str, name: &str, class: &str| {
+        let claim =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": {"class": class}});
+        world.create(path, &claim);
+    };
+    for (class, package) in [("postgres", "postgresql"), ("mariadb", "mariadb-server")] {
+        claim(DATABASES, "storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", class, class);
+        let command = format!("apt-get install {package}");
+        let waiting = world.until(&format!("{DATABASES}/{class}"), "told", |c| says(&c["status"]["message"], &command));
+        assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
+    }
+    claim(INGRESSES, "network.conductor.io/v1alpha1", "IngressClaim", "front", "silver");
+    world.until(&format!("{INGRESSES}/front"), "told", |c| says(&c["status"]["message"], "apt-get install haproxy"));
+    world.create(VOLUMES, &volume("files", "silver", "8Mi"));
+    told(&world, "files", "apt-get install");
+    for (provider, name, package) in [
+        ("databases", "PostgresInstance", "postgresql"),
+        ("balancers", "HAProxyBalancer", "haproxy"),
+        ("volumes", "ImageVolume", "apt-get install"),
+    ] {
+        let lacking = || Some(kind(&world, provider, name)).filter(|k| k["available"] == false);
+        let entry = soon("known", lacking);
+        assert!(says(&entry["message"], package), "{entry}");
+    }
+    // what needs nothing is there all the same
+    world.create(VOLUMES, &volume("plain", "bronze", "8Mi"));
+    world.until(&format!("{VOLUMES}/plain"), "bound", |c| c["status"]["phase"] == "Bound");
+
+    // it comes: whoever waited is served, without a restart
+    if has("PostgreSQL comes", POSTGRES) {
+        install(programs, &["postgres", "initdb", "psql", "setsid"]);
+        world.until(&format!("{DATABASES}/postgres"), "bound", |c| c["status"]["phase"] == "Bound");
+        let waiting = world.get(&format!("{DATABASES}/mariadb")).expect("is there");
+        assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
+    }
+    if has("HAProxy comes", HAPROXY) {
+        install(programs, &["haproxy"]);
+        world.until(&format!("{INGRESSES}/front"), "bound", |c| c["status"]["phase"] == "Bound");
+    }
+    if may_mount("file systems come") {
+        install(programs, &["mount", "losetup", "mkfs.ext4", "resize2fs", "e2fsck"]);
+        world.until(&format!("{VOLUMES}/files"), "bound", |c| c["status"]["phase"] == "Bound");
+        // one file system is there and another is not
+        world.create(VOLUMES, &volume("large", "gold", "300Mi"));
+        told(&world, "large", "apt-get install xfsprogs");
+        install(programs, &["mkfs.xfs", "xfs_growfs"]);
+        world.until(&format!("{VOLUMES}/large"), "bound", |c| c["status"]["phase"] == "Bound");
+    }
+    world.audit_is_clean();
+}
