@@ -23,6 +23,7 @@ pub fn table_name(group: &str, plural: &str) -> String {
 pub struct Catalog {
     by_path: HashMap<(String, String, String), Arc<Resource>>,
     order: Vec<Arc<Resource>>,
+    by_table: HashMap<Arc<str>, Vec<Arc<Resource>>>,
 }
 
 impl Catalog {
@@ -64,12 +65,21 @@ impl Catalog {
     /// Adds a resource, in place of one at the same path.
     pub fn add(&mut self, resource: Arc<Resource>) {
         let path = (resource.group.to_string(), resource.version.to_string(), resource.plural.to_string());
+        let alike = self.by_table.entry(resource.table.clone()).or_default();
         if self.by_path.insert(path, resource.clone()).is_some() {
-            self.order.retain(|own| {
+            let other = |own: &Arc<Resource>| {
                 (&own.group, &own.version, &own.plural) != (&resource.group, &resource.version, &resource.plural)
-            });
+            };
+            self.order.retain(other);
+            alike.retain(other);
         }
+        alike.push(resource.clone());
         self.order.push(resource);
+    }
+
+    /// The resources of a table: all versions of one, in discovery's order.
+    pub fn of_table(&self, table: &str) -> &[Arc<Resource>] {
+        self.by_table.get(table).map_or(&[], Vec::as_slice)
     }
 
     /// The resource at a path.

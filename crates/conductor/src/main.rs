@@ -16,6 +16,10 @@ mod user;
 
 use clap::{Parser, Subcommand};
 
+// Objects are trees of small pieces, made and dropped on several threads: the system's allocator takes a third of the time for it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A control plane for infrastructure: says what there is, claims what is needed, binds the one to the other.
 #[derive(Parser)]
 #[command(name = "conductor", version, propagate_version = true)]

@@ -146,10 +146,13 @@ pub struct Report {
     pub latencies: Vec<Duration>,
     /// Revisions that the store made for each claim, its creation included.
     pub versions: f64,
+    /// The server's processor time for each claim, its creation included.
+    pub processor: Option<Duration>,
 }
 
 /// Binds so many at once.
-pub async fn burst(endpoint: &Endpoint, what: What, run: &str, count: usize) -> anyhow::Result<Report> {
+pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> anyhow::Result<Report> {
+    let endpoint = &subject.endpoint;
     let name = move |run: &str, index: usize| format!("{run}-{index}");
     let free = follow(watch(endpoint, &what.resources()).await?, format!("{run}-"), "Available", count);
     let owned = run.to_owned();
@@ -162,7 +165,7 @@ pub async fn burst(endpoint: &Endpoint, what: What, run: &str, count: usize) -> 
     free.await??;
     let before = revision(endpoint).await?;
     let bound = follow(watch(endpoint, &what.claims("")).await?, format!("{run}-"), "Bound", count);
-    let (owned, begun) = (run.to_owned(), Instant::now());
+    let (owned, used, begun) = (run.to_owned(), subject.processor(), Instant::now());
     let sent: std::sync::Arc<Vec<std::sync::OnceLock<Instant>>> =
         std::sync::Arc::new((0..count).map(|_| std::sync::OnceLock::new()).collect());
     let noted = sent.clone();
@@ -177,6 +180,7 @@ pub async fn burst(endpoint: &Endpoint, what: What, run: &str, count: usize) -> 
     .await?;
     let bound = bound.await??;
     let took = begun.elapsed();
+    let used = subject.processor().zip(used).map(|(after, before)| (after - before) / count as u32);
     let after = revision(endpoint).await?;
     let mut latencies: Vec<Duration> = sent
         .iter()
@@ -184,43 +188,54 @@ pub async fn burst(endpoint: &Endpoint, what: What, run: &str, count: usize) -> 
         .filter_map(|(index, sent)| Some(bound.get(&name(run, index))?.saturating_duration_since(*sent.get()?)))
         .collect();
     latencies.sort_unstable();
-    Ok(Report { rate: count as f64 / took.as_secs_f64(), latencies, versions: (after - before) as f64 / count as f64 })
+    let versions = (after - before) as f64 / count as f64;
+    Ok(Report { rate: count as f64 / took.as_secs_f64(), latencies, versions, processor: used })
 }
 
 /// The median time from a lone claim's creation to its being seen Bound, in milliseconds.
-async fn lone(endpoint: &Endpoint, what: What, run: &str) -> anyhow::Result<Vec<Duration>> {
+async fn lone(subject: &Subject, what: What, run: &str) -> anyhow::Result<Vec<Duration>> {
     let mut all = Vec::new();
     for round in 0..LONE {
-        all.extend(burst(endpoint, what, &format!("{run}-{round}"), 1).await?.latencies);
+        all.extend(burst(subject, what, &format!("{run}-{round}"), 1).await?.latencies);
     }
     all.sort_unstable();
     Ok(all)
 }
 
 /// Everything about binding on one server: a burst of `count`, then one at a time.
-pub async fn measure(endpoint: &Endpoint, what: What, count: usize) -> anyhow::Result<Vec<Row>> {
+pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Result<Vec<Row>> {
+    let endpoint = &subject.endpoint;
     let run = format!("bench-{:x}", std::process::id());
     prepare(endpoint).await?;
     let result = async {
         // connections, caches and allocators are warm before anything counts
-        burst(endpoint, what, &format!("{run}-warm"), (count / 50).max(1)).await?;
-        let burst = burst(endpoint, what, &format!("{run}-burst"), count).await?;
-        let lone = lone(endpoint, what, &format!("{run}-lone")).await?;
-        let names: [&'static str; 3] = match what {
-            What::Volumes => {
-                ["bind volume claims, 32 clients", "a lone volume claim until Bound", "writes per volume claim"]
-            }
-            What::Databases => {
-                ["bind database claims, 32 clients", "a lone database claim until Bound", "writes per database claim"]
-            }
+        burst(subject, what, &format!("{run}-warm"), (count / 50).max(1)).await?;
+        let burst = burst(subject, what, &format!("{run}-burst"), count).await?;
+        let lone = lone(subject, what, &format!("{run}-lone")).await?;
+        let names: [&'static str; 4] = match what {
+            What::Volumes => [
+                "bind volume claims, 32 clients",
+                "a lone volume claim until Bound",
+                "writes per volume claim",
+                "server's processor time per volume claim",
+            ],
+            What::Databases => [
+                "bind database claims, 32 clients",
+                "a lone database claim until Bound",
+                "writes per database claim",
+                "server's processor time per database claim",
+            ],
         };
         let half = |times: &[Duration]| quantile(times, 0.5);
-        Ok(vec![
+        let mut rows = vec![
             Row::new(names[0], Unit::PerSecond, burst.rate)
                 .with(half(&burst.latencies), quantile(&burst.latencies, 0.99)),
             Row::new(names[1], Unit::Milliseconds, half(&lone)).with(half(&lone), quantile(&lone, 0.99)),
             Row::new(names[2], Unit::Writes, burst.versions),
-        ])
+        ];
+        let used = burst.processor.map(|used| Row::new(names[3], Unit::Milliseconds, used.as_secs_f64() * 1000.0));
+        rows.extend(used);
+        Ok(rows)
     }
     .await;
     clean(endpoint, what).await?;
@@ -283,10 +298,10 @@ pub fn run(options: &Bind) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let measured = runtime.block_on(async {
-        let mut rows = measure(&subject.endpoint, What::Volumes, options.claims).await?;
+        let mut rows = measure(&subject, What::Volumes, options.claims).await?;
         let ours = subject.endpoint.request("GET", What::Databases.root(), None).await?.code == 200;
         match ours {
-            true => rows.extend(measure(&subject.endpoint, What::Databases, options.claims).await?),
+            true => rows.extend(measure(&subject, What::Databases, options.claims).await?),
             false => eprintln!("no RelationalDatabases are served there: they are left out"),
         }
         Ok::<_, anyhow::Error>(rows)

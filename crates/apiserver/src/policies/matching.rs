@@ -157,12 +157,9 @@ impl Criteria {
             return None;
         }
         let catalog = attributes.cx.server.catalog();
-        let same = |other: &&Arc<Resource>| {
-            other.table == attributes.resource.table && !Arc::ptr_eq(other, attributes.resource)
-        };
-        rules
-            .iter()
-            .find_map(|rule| catalog.all().iter().filter(same).find(|other| rule.matches(attributes, other)).cloned())
+        let alike = catalog.of_table(&attributes.resource.table);
+        let same = |other: &&Arc<Resource>| !Arc::ptr_eq(other, attributes.resource);
+        rules.iter().find_map(|rule| alike.iter().filter(same).find(|other| rule.matches(attributes, other)).cloned())
     }
 }
 

@@ -152,17 +152,35 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
             "" => Value::Null,
             name => super::namespace_shown(attributes.namespace_object(name)?),
         };
+        let mut asked = false;
         for (policy, binding, matched, params) in &invocations {
             let resource = attributes.resource;
-            let old = matching::converted(attributes.old, resource, matched).await?;
-            let object = matching::converted(&attributes.object, resource, matched).await?;
-            let shown = (object, old);
+            let same = std::sync::Arc::ptr_eq(matched, resource);
+            let converted = match same {
+                // most policies have nothing to say: what they would see is not copied for that
+                true => None,
+                false => {
+                    let object = matching::converted(&attributes.object, resource, matched).await?;
+                    Some((object, matching::converted(attributes.old, resource, matched).await?))
+                }
+            };
+            let seen = match &converted {
+                Some((object, old)) => (object, old),
+                None => (&attributes.object, attributes.old),
+            };
+            if !holds(policy, binding, matched, params, seen, attributes, &mut errors) {
+                continue;
+            }
+            asked = true;
+            let shown = converted.unwrap_or_else(|| (attributes.object.clone(), attributes.old.clone()));
             if let Some(changed) = invoke(policy, binding, matched, params, &namespace, shown, attributes, &mut errors)
             {
                 attributes.object = matching::converted(&changed, matched, resource).await?;
             }
         }
-        attributes.reinvocation.policies.last = Some(attributes.object.clone());
+        if asked {
+            attributes.reinvocation.policies.last = Some(attributes.object.clone());
+        }
     }
     match errors.messages.first() {
         None => Ok(()),
@@ -173,6 +191,25 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
             Err(errors.messages.iter().fold(status, |status, message| status.cause("", "", message)))
         }
     }
+}
+
+/// Whether the conditions of a policy hold.
+fn holds(
+    policy: &Mutating,
+    binding: &Binding,
+    matched: &Resource,
+    params: &Value,
+    (object, old): (&Value, &Value),
+    attributes: &Attributes<'_>,
+    errors: &mut Errors,
+) -> bool {
+    let (request, asker) = (super::expressions::request(attributes, matched), Asker::new(attributes));
+    // The conditions do not see the namespace.
+    let input = Input { object, old, request: &request, namespace: &Value::Null, params, asker: &asker };
+    policy.conditions.hold(&policy.compiler.variables, &input, policy.fail).unwrap_or_else(|error| {
+        errors.add(policy, Some(binding), "Invalid", &error);
+        false
+    })
 }
 
 /// One policy, bound, with one set of parameters. Gives the object, in the policy's version, if it changed it.
@@ -193,16 +230,6 @@ fn invoke(
     let key = format!("{}/{}/{}/{}", policy.name, binding.name, text(&meta["namespace"]), text(&meta["name"]));
     let asker = Asker::new(attributes);
     let (old, request, asker) = (&old, &request, &asker);
-    // The conditions do not see the namespace.
-    let input = Input { object: &object, old, request, namespace: &Value::Null, params, asker };
-    match policy.conditions.hold(&policy.compiler.variables, &input, policy.fail) {
-        Ok(true) => {}
-        Ok(false) => return None,
-        Err(error) => {
-            errors.add(policy, Some(binding), "Invalid", &error);
-            return None;
-        }
-    }
     if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {
         return None;
     }

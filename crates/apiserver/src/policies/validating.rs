@@ -300,7 +300,7 @@ pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'
             verdict.misconfigured(policy, None, error);
             continue;
         }
-        let request = super::expressions::request(attributes, &matched);
+        let mut request = None;
         let (object, old);
         let (object, old) = if std::sync::Arc::ptr_eq(&matched, attributes.resource) {
             (&attributes.object, attributes.old)
@@ -327,7 +327,7 @@ pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'
                     continue;
                 }
             };
-            if namespace.is_none() {
+            if namespace.is_none() && !params.is_empty() {
                 namespace = Some(match attributes.namespace {
                     "" => Value::Null,
                     name => super::namespace_shown(attributes.namespace_object(name)?),
@@ -335,10 +335,11 @@ pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'
             }
             let asker = Asker::new(attributes);
             for params in &params {
+                let request = &*request.get_or_insert_with(|| super::expressions::request(attributes, &matched));
                 let input = Input {
                     object,
                     old,
-                    request: &request,
+                    request,
                     namespace: namespace.as_ref().unwrap_or(&Value::Null),
                     params,
                     asker: &asker,
