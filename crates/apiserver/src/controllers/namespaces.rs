@@ -132,6 +132,8 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
     let catalog = server.0.catalog();
     let mut remaining: BTreeMap<String, usize> = BTreeMap::new();
     let mut holders: BTreeMap<String, usize> = BTreeMap::new();
+    // What cannot be deleted, because a webhook refuses it for instance, keeps nothing else from going.
+    let mut failures: Vec<String> = Vec::new();
     for resource in catalog.by_table() {
         if !resource.namespaced || !resource.has_verb("delete") {
             continue;
@@ -147,7 +149,7 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
                 match local.delete(&path, &json!({"propagationPolicy": "Background"})).await {
                     Ok(_) => {}
                     Err(status) if matches!(status.code, 404 | 409) => {}
-                    Err(status) => return Err(status),
+                    Err(status) => failures.push(status.message),
                 }
             }
             if let Some(entry) = server.store().get(&resource.table, &entry.key) {
@@ -179,7 +181,7 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
             Err(status) => Err(status),
         };
     }
-    let conditions = conditions(namespace, &remaining, &holders, &server.0.now());
+    let conditions = conditions(namespace, &remaining, &holders, &failures, &server.0.now());
     if conditions != namespace["status"]["conditions"] {
         let mut wanted = namespace.clone();
         wanted["status"]["conditions"] = conditions;
@@ -197,6 +199,7 @@ fn conditions(
     namespace: &Value,
     remaining: &BTreeMap<String, usize>,
     holders: &BTreeMap<String, usize>,
+    failures: &[String],
     now: &str,
 ) -> Value {
     let list = |counts: &BTreeMap<String, usize>, what: &str| {
@@ -211,6 +214,7 @@ fn conditions(
         "Some content in the namespace has finalizers remaining: {}",
         list(holders, "in").replace(", ", " resource instances, ") + " resource instances"
     );
+    let failed = format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", "));
     let all = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -224,12 +228,16 @@ fn conditions(
             "ParsedGroupVersions",
             "All legacy kube types successfully parsed".to_owned(),
         ),
-        (
-            "NamespaceDeletionContentFailure",
-            "False",
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization".to_owned(),
-        ),
+        if failures.is_empty() {
+            (
+                "NamespaceDeletionContentFailure",
+                "False",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization".to_owned(),
+            )
+        } else {
+            ("NamespaceDeletionContentFailure", "True", "ContentDeletionFailed", failed)
+        },
         ("NamespaceContentRemaining", "True", "SomeResourcesRemain", content),
         if holders.is_empty() {
             (

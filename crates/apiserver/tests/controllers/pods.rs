@@ -104,3 +104,52 @@ async fn a_fresh_server_says_what_it_is_made_of() {
     let components = client.items("/api/v1/componentstatuses").await;
     assert_eq!(components[0]["conditions"][0]["type"], "Healthy");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_deleted_in_a_namespace_is_said_and_keeps_nothing_else() {
+    let client = Client::in_memory().await;
+    client.create("/api/v1/namespaces", json!({"metadata": {"name": "n"}})).await;
+    client.create("/api/v1/namespaces/n/secrets", json!({"metadata": {"name": "s"}})).await;
+    client.create("/api/v1/namespaces/n/configmaps", json!({"metadata": {"name": "m"}})).await;
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let hook = json!({"metadata": {"name": "w"}, "webhooks": [{
+        "name": "w.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}],
+    }]});
+    client.create(hooks, hook).await;
+    client.delete("/api/v1/namespaces/n", "").await;
+    client.gone("/api/v1/namespaces/n/secrets/s").await;
+    client
+        .until("/api/v1/namespaces/n", "told why", |own| {
+            let conditions = own.unwrap()["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let failed = |own: &Value| own["type"] == "NamespaceDeletionContentFailure" && own["status"] == "True";
+            conditions.iter().any(|own| failed(own) && own["message"].as_str().unwrap().contains("w.example.com"))
+        })
+        .await;
+    client.delete(&format!("{hooks}/w"), "").await;
+    client.gone("/api/v1/namespaces/n").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_are_charged_by_class() {
+    let client = Client::in_memory().await;
+    let quota = "/api/v1/namespaces/default/resourcequotas";
+    let name = "gold.deviceclass.resource.k8s.io/devices";
+    client.create(quota, json!({"metadata": {"name": "q"}, "spec": {"hard": {name: "3"}}})).await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = |called: &str| {
+        json!({"metadata": {"name": called}, "spec": {"devices": {"requests": [
+            {"name": "a", "exactly": {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 1}},
+            {"name": "b", "firstAvailable": [
+                {"name": "x", "deviceClassName": "gold", "allocationMode": "ExactCount", "count": 1},
+                {"name": "y", "deviceClassName": "silver", "allocationMode": "ExactCount", "count": 5},
+            ]},
+        ]}}})
+    };
+    client.create(claims, claim("c")).await;
+    client.until(&format!("{quota}/q"), "charged", |own| own.unwrap()["status"]["used"][name] == "2").await;
+    assert_eq!(client.send(Method::POST, claims, JSON, claim("d")).await.0, 403);
+    client.delete(&format!("{claims}/c"), "").await;
+    client.until(&format!("{quota}/q"), "given back", |own| own.unwrap()["status"]["used"][name] == "0").await;
+}

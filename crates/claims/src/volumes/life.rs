@@ -208,11 +208,14 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
             "say Bound on the volume",
         );
     }
-    let fields = json!({
+    let mut fields = json!({
         "phase": "Bound",
         "accessModes": volume["spec"]["accessModes"],
         "capacity": volume["spec"]["capacity"],
     });
+    if let Some(class) = volume["spec"].get("volumeAttributesClassName") {
+        fields["currentVolumeAttributesClassName"] = class.clone();
+    }
     let told = Condition::new("Bound", true, "Bound", format!("bound to PersistentVolume {name}"));
     // Kubernetes' own claims have no such condition: it is kept true where it was said, not added to every bind
     let known = crate::lifecycle::condition_of(claim, "Bound").is_some();

@@ -10,6 +10,9 @@ use crate::plugins::storage::class_of;
 use crate::resource::Resource;
 
 const CLASS: &str = ".storageclass.storage.k8s.io/";
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// A request for all devices that fit is charged for as many as can be allocated.
+const ALL_DEVICES: i64 = 32;
 
 fn one() -> Quantity {
     Quantity::new(1, Format::DecimalSi)
@@ -37,6 +40,7 @@ pub fn concerns<'a>(resource: &Resource, mut names: impl Iterator<Item = &'a str
                     matches!(name, "persistentvolumeclaims" | "requests.storage") || name.contains(CLASS)
                 }
                 ("", "ConfigMap" | "Secret" | "ResourceQuota" | "ReplicationController") => name == &*resource.plural,
+                ("resource.k8s.io", "ResourceClaim") => name.ends_with(DEVICES),
                 _ => resource.charge().is_some_and(|charge| {
                     name.starts_with(&own_prefix(resource)) || name.contains(&format!(".{}/", charge.per))
                 }),
@@ -78,6 +82,7 @@ pub fn usage(resource: &Resource, object: &Value) -> Amounts {
         ("", "Pod") => pod(object, &mut used),
         ("", "Service") => service(object, &mut used),
         ("", "PersistentVolumeClaim") => claim(object, &mut used),
+        ("resource.k8s.io", "ResourceClaim") => devices(object, &mut used),
         ("", "ConfigMap" | "Secret" | "ResourceQuota" | "ReplicationController") => {
             used.insert(resource.plural.to_string(), one());
         }
@@ -164,6 +169,31 @@ fn claim(claim: &Value, used: &mut Amounts) {
     if let Some(requested) = requested {
         // A claim that is to shrink again is charged until it has.
         put("requests.storage", allocated.as_ref().filter(|own| **own > requested).unwrap_or(&requested));
+    }
+}
+
+/// The devices that a claim asks for, by class; of alternatives the most that one of them asks for.
+fn devices(claim: &Value, used: &mut Amounts) {
+    let mut total: BTreeMap<&str, i64> = BTreeMap::new();
+    for request in claim["spec"]["devices"]["requests"].as_array().into_iter().flatten() {
+        let alternatives = request["firstAvailable"].as_array().into_iter().flatten();
+        let mut most: BTreeMap<&str, i64> = BTreeMap::new();
+        for one in alternatives.chain(request.get("exactly")) {
+            let Some(class) = one["deviceClassName"].as_str() else { continue };
+            let count = match one["allocationMode"].as_str() {
+                Some("All") => ALL_DEVICES,
+                _ => one["count"].as_i64().unwrap_or(1),
+            };
+            let own = most.entry(class).or_default();
+            *own = count.max(*own);
+        }
+        for (class, count) in most {
+            let own = total.entry(class).or_default();
+            *own = own.saturating_add(count);
+        }
+    }
+    for (class, count) in total {
+        used.insert(format!("{class}{DEVICES}"), Quantity::new(count, Format::DecimalSi));
     }
 }
 
