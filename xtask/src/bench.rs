@@ -12,6 +12,8 @@ mod compare;
 #[cfg(feature = "bench")]
 mod databases;
 #[cfg(feature = "bench")]
+mod definitions;
+#[cfg(feature = "bench")]
 mod flood;
 #[cfg(feature = "bench")]
 mod load;

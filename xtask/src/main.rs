@@ -3,6 +3,7 @@
 mod arrows;
 mod bench;
 mod ecosystem;
+mod fuzz;
 mod generate;
 mod kubernetes;
 mod missing;
@@ -38,6 +39,8 @@ enum Command {
     Bench(bench::Bench),
     /// Fetch other projects' definitions and examples to test with (tools/ecosystem.json), print the file that lists them
     Ecosystem,
+    /// Run the fuzz targets, each for a while
+    Fuzz(fuzz::Options),
     /// Write the table of built-in kinds (crates/kinds/data) from a real kube-apiserver's OpenAPI and Go's types
     Generate(generate::Options),
     /// A real Kubernetes control plane on this machine, to compare with
@@ -98,6 +101,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             println!("{}", ecosystem::fetch()?.display());
             Ok(())
         }
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Generate(options) => generate::generate(&options),
         Command::Test(options) => test::run(&options),
         Command::Tools(options) => tools::run(&options),

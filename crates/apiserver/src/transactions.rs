@@ -61,17 +61,15 @@ pub fn resource() -> Arc<Resource> {
                 "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
             },
         });
-        Arc::new(Definition::read(
-            &json!({
-                "metadata": {"name": format!("transactions.{GROUP}")},
-                "spec": {
-                    "group": GROUP, "scope": "Cluster",
-                    "names": {"plural": "transactions", "singular": "transaction", "kind": "Transaction", "listKind": "TransactionList"},
-                    "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
-                },
-            }),
-            0,
-        ))
+        let definition = json!({
+            "metadata": {"name": format!("transactions.{GROUP}")},
+            "spec": {
+                "group": GROUP, "scope": "Cluster",
+                "names": {"plural": "transactions", "singular": "transaction", "kind": "Transaction", "listKind": "TransactionList"},
+                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        });
+        Arc::new(Definition::read(&definition, definition.to_string().into(), 0))
     });
     let mut resource = DEFINITION.resource(0);
     resource.verbs = vec!["create".into()];

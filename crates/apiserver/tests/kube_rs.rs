@@ -8,13 +8,19 @@ use std::time::Duration;
 use conductor_apiserver::{Options, Server, User};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, Patch, PatchParams,
+    PostParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event as NewEvent, EventType, Recorder, Reporter};
+use kube::runtime::finalizer::{Event as Finalizing, finalizer};
+use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::watcher::{self, Event as Seen};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
-use kube::{Client, Config, Resource};
+use kube::{Client, Config, Resource, ResourceExt};
 use serde_json::json;
 
 fn named(name: &str) -> ConfigMap {
@@ -145,6 +151,126 @@ async fn a_controller_reconciles_and_records_events() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("{greeted} of 10 were greeted");
+    })
+    .await;
+}
+
+/// What a controller of Websites works with.
+struct Sites {
+    client: Client,
+    kind: ApiResource,
+}
+
+impl Sites {
+    fn sites(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), "default", &self.kind)
+    }
+
+    fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// As many pages as the site wants, each owned by it, and a status that counts them.
+    async fn build(&self, site: &DynamicObject) -> Result<Action, kube::Error> {
+        let name = site.name_any();
+        let pages = site.data["spec"]["pages"].as_u64().unwrap_or(0);
+        for page in 0..pages {
+            let mut map = named(&format!("{name}-{page}"));
+            map.metadata.owner_references = Some(vec![site.controller_owner_ref(&self.kind).expect("it is stored")]);
+            map.data = Some(BTreeMap::from([("page".into(), page.to_string())]));
+            let own = format!("{name}-{page}");
+            let mut applied = serde_json::to_value(&map).map_err(kube::Error::SerdeError)?;
+            applied["apiVersion"] = "v1".into();
+            applied["kind"] = "ConfigMap".into();
+            self.maps().patch(&own, &PatchParams::apply("sites").force(), &Patch::Apply(applied)).await?;
+        }
+        let status = json!({"status": {"pages": pages}});
+        self.sites().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(Action::await_change())
+    }
+
+    /// Says goodbye before a site goes.
+    async fn clean(&self, site: &DynamicObject) -> Result<Action, kube::Error> {
+        let farewell = named(&format!("farewell-{}", site.name_any()));
+        match self.maps().create(&PostParams::default(), &farewell).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other?),
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// Waits until something holds.
+async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    for _ in 0..1000 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_of_its_own_kind_owns_objects_and_finalizes() {
+    both(|client| async move {
+        let definition: CustomResourceDefinition = serde_json::from_value(json!({
+            "metadata": {"name": "websites.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "websites", "kind": "Website"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {"pages": {"type": "integer"}}},
+                        "status": {"type": "object", "properties": {"pages": {"type": "integer"}}},
+                    }}},
+                }],
+            },
+        }))
+        .unwrap();
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        definitions.create(&PostParams::default(), &definition).await.unwrap();
+        let established = conditions::is_crd_established();
+        await_condition(definitions, "websites.example.com", established).await.unwrap();
+        // What is established is discovered.
+        let found = kube::discovery::pinned_kind(&client, &GroupVersionKind::gvk("example.com", "v1", "Website")).await;
+        let (kind, _) = found.unwrap();
+        let context = Arc::new(Sites { client: client.clone(), kind: kind.clone() });
+        let (sites, maps) = (context.sites(), context.maps());
+        let reconcile = |site: Arc<DynamicObject>, context: Arc<Sites>| async move {
+            finalizer(&context.sites(), "example.com/sites", site, |event| async {
+                match event {
+                    Finalizing::Apply(site) => context.build(&site).await,
+                    Finalizing::Cleanup(site) => context.clean(&site).await,
+                }
+            })
+            .await
+        };
+        let controller = Controller::new_with(sites.clone(), watcher::Config::default(), kind.clone())
+            .owns(maps.clone(), watcher::Config::default())
+            .run(reconcile, |_, _, _| Action::requeue(Duration::from_millis(50)), context.clone());
+        let task = tokio::spawn(controller.for_each(|_| async {}));
+
+        let site = DynamicObject::new("shop", &kind).data(json!({"spec": {"pages": 3}}));
+        sites.create(&PostParams::default(), &site).await.unwrap();
+        let pages = || async {
+            let list = maps.list(&ListParams::default()).await.unwrap();
+            list.items.iter().filter(|map| map.name_any().starts_with("shop-")).count()
+        };
+        until("three pages and a status", || async {
+            let status = sites.get_status("shop").await.unwrap().data["status"]["pages"].clone();
+            pages().await == 3 && status == 3
+        })
+        .await;
+        // What is owned and deleted comes back.
+        maps.delete("shop-1", &DeleteParams::default()).await.unwrap();
+        until("three pages again", || async { pages().await == 3 }).await;
+        // The site goes after its finalizer, and its pages after it.
+        sites.delete("shop", &DeleteParams::default()).await.unwrap();
+        until("the site is gone", || async { sites.get_opt("shop").await.unwrap().is_none() }).await;
+        assert!(maps.get_opt("farewell-shop").await.unwrap().is_some(), "it went without its finalizer");
+        until("no page is left", || async { pages().await == 0 }).await;
+        task.abort();
     })
     .await;
 }

@@ -7,6 +7,7 @@ pub const NAMESPACE: &str = "conductor-bench";
 pub const GROUP: &str = "bench.conductor.io";
 
 const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 
 /// A kind that is written and read.
@@ -70,6 +71,20 @@ impl Kind {
             Kind::Gadget => r#"{"spec":{"size":101}}"#.to_owned(),
         };
         Request { method: "PATCH", path: format!("{}/{series}-{index}", self.path()), body: Some((MERGE, body)) }
+    }
+
+    /// Applies it, with a field that changes from round to round.
+    pub fn apply(self, series: &str, index: usize, round: usize) -> Request {
+        let name = format!("{series}-{index}");
+        let body = match self {
+            Kind::ConfigMap => format!(
+                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"round":"{round}","text":"{}"}}}}"#,
+                kibibyte(index)
+            ),
+            Kind::Gadget => self.object(&name, index + round),
+        };
+        let path = format!("{}/{name}?fieldManager=bench&force=true", self.path());
+        Request { method: "PATCH", path, body: Some((APPLY, body)) }
     }
 
     /// Deletes it.

@@ -13,6 +13,10 @@ pub enum Unit {
     /// Less is better.
     Mebibytes,
     /// Less is better.
+    Kibibytes,
+    /// Less is better.
+    Times,
+    /// Less is better.
     Writes,
 }
 
@@ -23,6 +27,8 @@ impl Unit {
             Unit::PerSecond => "/s",
             Unit::Milliseconds => "ms",
             Unit::Mebibytes => "MiB",
+            Unit::Kibibytes => "KiB",
+            Unit::Times => "x",
             Unit::Writes => "writes",
         }
     }
@@ -31,7 +37,7 @@ impl Unit {
     pub fn ratio(self, own: f64, other: f64) -> f64 {
         match self {
             Unit::PerSecond => own / other,
-            Unit::Milliseconds | Unit::Mebibytes | Unit::Writes => other / own,
+            Unit::Milliseconds | Unit::Mebibytes | Unit::Kibibytes | Unit::Times | Unit::Writes => other / own,
         }
     }
 }

@@ -5,6 +5,7 @@ use super::wire::Endpoint;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
+use super::definitions;
 use super::flood;
 use super::load::{Outcome, drive, quantile};
 use super::objects::{self, Kind, NAMESPACE};
@@ -19,6 +20,8 @@ struct Amounts {
     custom: usize,
     listed: usize,
     pairs: usize,
+    applied: usize,
+    definitions: usize,
     watched: usize,
     crowd: usize,
 }
@@ -32,6 +35,8 @@ pub async fn run(subject: &Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
         custom: part(5_000),
         listed: 10_000,
         pairs: part(5_000),
+        applied: part(5_000),
+        definitions: part(2_000),
         watched: part(500),
         crowd: part(1_000),
     };
@@ -86,6 +91,12 @@ async fn measure(subject: &Subject, amounts: &Amounts, rows: &mut Vec<Row>) -> a
     ];
     verbs(endpoint, Kind::Gadget, 32, amounts.custom, rows, names).await?;
 
+    let kind = Kind::ConfigMap;
+    drive(endpoint, 32, amounts.applied, move |index| kind.apply("applied", index, 0)).await?;
+    let done = drive(endpoint, 32, amounts.applied, move |index| kind.apply("applied", index, 1)).await?;
+    rows.push(timed("server-side apply, 32 clients", &done));
+    drive(endpoint, 32, amounts.applied, move |index| kind.delete("applied", index)).await?;
+
     let offered = endpoint.request("GET", "/apis/transactions.conductor.io/v1alpha1", None).await?.code == 200;
     if offered {
         let done = drive(endpoint, 1, amounts.pairs / 5, |index| objects::pair("alone", index)).await?;
@@ -93,7 +104,9 @@ async fn measure(subject: &Subject, amounts: &Amounts, rows: &mut Vec<Row>) -> a
         let done = drive(endpoint, 32, amounts.pairs, |index| objects::pair("pair", index)).await?;
         rows.push(timed("transaction of two creates, 32 clients", &done));
     }
-    Ok(())
+    // A real kube-apiserver takes a megabyte and more for each: a tenth of them is enough to know.
+    let definitions = if offered { amounts.definitions } else { amounts.definitions / 10 };
+    definitions::run(subject, definitions, rows).await.context("definitions")
 }
 
 fn timed(what: &'static str, done: &Outcome) -> Row {

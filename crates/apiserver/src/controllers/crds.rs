@@ -1,5 +1,7 @@
 //! CustomResourceDefinitions: serves what they define, says so on them, and cleans up after them.
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +10,12 @@ use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Entry, KeyRange};
 
+use self::names::LookedAt;
 use crate::catalog::Catalog;
 use crate::custom::{Definition, Webhook};
 use crate::local::Local;
 use crate::plan::parse_stored;
+use crate::resource::Resource;
 use crate::server::Server;
 
 /// The store's table of definitions.
@@ -19,8 +23,12 @@ pub const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Holds a definition until its objects are gone.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Definitions that are served, by name.
-pub type Known = BTreeMap<String, Serving>;
+/// What is known of all definitions, by name.
+#[derive(Default)]
+pub struct Known {
+    serving: BTreeMap<String, Serving>,
+    looked_at: BTreeMap<String, LookedAt>,
+}
 
 /// A definition that is served.
 pub struct Serving {
@@ -28,12 +36,16 @@ pub struct Serving {
     revision: u64,
     mark: Mark,
     definition: Arc<Definition>,
+    resources: Vec<Arc<Resource>>,
 }
 
 /// Serves what is defined already. Called once, before the first request.
 pub fn load(server: &Server) -> Known {
-    let mut known = Known::new();
-    refresh(server, &mut known);
+    let mut known = Known::default();
+    if let Ok(list) = server.store().list(TABLE, KeyRange::all(), None) {
+        look(&list.entries, &mut known.looked_at);
+        refresh(server, &list.entries, &mut known);
+    }
     known
 }
 
@@ -41,15 +53,18 @@ pub fn load(server: &Server) -> Known {
 pub async fn run(server: Server, mut known: Known) {
     let local = Local::new(&server, "kube-apiserver");
     loop {
-        let revision = refresh(&server, &mut known);
-        let done = match settle(&server, &local, &list(&server)).await {
+        let Ok(list) = server.store().list(TABLE, KeyRange::all(), None) else { continue };
+        let due = look(&list.entries, &mut known.looked_at);
+        // Served first, said to be established then.
+        refresh(&server, &list.entries, &mut known);
+        let done = match settle(&server, &local, &due, &mut known.looked_at).await {
             Ok(done) => done,
             Err(status) => {
                 tracing::debug!(%status, "a definition could not be brought up to date; trying again");
                 false
             }
         };
-        let Ok(mut watch) = server.store().watch(TABLE, "", revision) else { continue };
+        let Ok(mut watch) = server.store().watch(TABLE, "", list.revision) else { continue };
         // What waits for others' finalizers is looked at again now and then.
         let patience = if done { Duration::from_secs(3600) } else { Duration::from_millis(200) };
         if let Ok(Err(_)) = tokio::time::timeout(patience, watch.next()).await {
@@ -58,26 +73,54 @@ pub async fn run(server: Server, mut known: Known) {
     }
 }
 
-fn list(server: &Server) -> Vec<Arc<Entry>> {
-    server.store().list(TABLE, KeyRange::all(), None).map(|list| list.entries).unwrap_or_default()
+/// Decides whose names are whose; gives the definitions that there is something to do about. They are read one at a time: all at
+/// once, read, would be much.
+fn look(entries: &[Arc<Entry>], looked_at: &mut BTreeMap<String, LookedAt>) -> Vec<Arc<Entry>> {
+    let there: BTreeSet<&str> = entries.iter().map(|entry| &*entry.key).collect();
+    looked_at.retain(|name, _| there.contains(name.as_str()));
+    let mut due = Vec::new();
+    // All names are known before any are given.
+    for entry in entries {
+        let before = looked_at.get(&*entry.key);
+        if before.is_some_and(|own| own.revision == entry.revision && !own.unfinished) {
+            continue;
+        }
+        let Ok(crd) = parse_stored(entry) else { continue };
+        let mut own = LookedAt::new(&crd, entry.revision);
+        own.unfinished = !names::is_settled(&crd);
+        if own.unfinished {
+            due.push(entry.clone());
+        }
+        looked_at.insert(entry.key.to_string(), own);
+    }
+    for entry in &due {
+        let Ok(crd) = parse_stored(entry) else { continue };
+        let terminating = crd["metadata"].get("deletionTimestamp").is_some();
+        if !terminating && names::conflict(&crd, &entry.key, looked_at).is_none() {
+            let mut own = LookedAt::with(&crd, &crd["spec"]["names"], entry.revision);
+            own.accepted = true;
+            looked_at.insert(entry.key.to_string(), own);
+        }
+    }
+    due
 }
 
-/// Brings the catalog up to date; gives the revision it is up to date with.
-fn refresh(server: &Server, known: &mut Known) -> u64 {
-    let Ok(list) = server.store().list(TABLE, KeyRange::all(), None) else { return server.store().revision() };
+/// Brings the catalog up to date.
+fn refresh(server: &Server, entries: &[Arc<Entry>], known: &mut Known) {
+    let Known { serving: known, looked_at } = known;
     let mut changed = false;
     let mut over: Vec<Arc<Definition>> = Vec::new();
     let mut names = BTreeSet::new();
-    for entry in &list.entries {
+    for entry in entries {
+        if !looked_at.get(&*entry.key).is_some_and(|own| own.accepted) {
+            continue;
+        }
         let before = known.get_mut(&*entry.key);
         if let Some(serving) = before.as_ref().filter(|own| own.revision == entry.revision) {
             names.insert(serving.definition.name.clone());
             continue;
         }
         let Ok(crd) = parse_stored(entry) else { continue };
-        if !condition(&crd, "NamesAccepted") {
-            continue;
-        }
         names.insert(entry.key.to_string());
         let mark = Mark::of(&crd);
         let mut superseded = None;
@@ -93,12 +136,14 @@ fn refresh(server: &Server, known: &mut Known) -> u64 {
             }
         }
         // Writes under the old schema may still be on their way: what is stored up to now is looked at again.
-        let definition = Definition::read(&crd, server.store().revision());
+        let definition = Definition::read(&crd, entry.value.clone(), server.store().revision());
         let mut definition = definition.converted_by(Webhook::read(&crd, &server.0.webhooks));
         if let Some(superseded) = superseded {
             definition.superseded = superseded;
         }
-        let serving = Serving { revision: entry.revision, mark, definition: Arc::new(definition) };
+        let definition = Arc::new(definition);
+        let resources = definition.clone().resources();
+        let serving = Serving { revision: entry.revision, mark, definition, resources };
         known.insert(entry.key.to_string(), serving);
         changed = true;
     }
@@ -112,7 +157,7 @@ fn refresh(server: &Server, known: &mut Known) -> u64 {
     });
     if changed {
         let mut catalog = Catalog::builtin();
-        let mut resources: Vec<_> = known.values().flat_map(|serving| serving.definition.clone().resources()).collect();
+        let mut resources: Vec<_> = known.values().flat_map(|serving| serving.resources.iter().cloned()).collect();
         resources.sort_by(|a, b| {
             let version = || machinery::version::by_preference(&a.version, &b.version);
             a.group.cmp(&b.group).then_with(version).then_with(|| a.plural.cmp(&b.plural))
@@ -124,7 +169,6 @@ fn refresh(server: &Server, known: &mut Known) -> u64 {
     for definition in over {
         definition.superseded.send_replace(true);
     }
-    list.revision
 }
 
 /// What makes a definition another one.
@@ -153,144 +197,50 @@ impl Mark {
     }
 }
 
-fn condition(crd: &Value, kind: &str) -> bool {
-    conditions(crd).iter().any(|own| own["type"] == kind && own["status"] == "True")
-}
-
-fn conditions(crd: &Value) -> &[Value] {
-    crd["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Accepts names, says what is established, removes what is to go. Says whether nothing is left to wait for.
-async fn settle(server: &Server, local: &Local, entries: &[Arc<Entry>]) -> Result<bool, Status> {
+/// Says on the definitions what was decided, and removes what is to go. Says whether nothing is left to wait for.
+async fn settle(
+    server: &Server,
+    local: &Local,
+    due: &[Arc<Entry>],
+    looked_at: &mut BTreeMap<String, LookedAt>,
+) -> Result<bool, Status> {
     let mut done = true;
-    let crds: Vec<Value> = entries.iter().filter_map(|entry| parse_stored(entry).ok()).collect();
-    for crd in &crds {
+    for entry in due {
+        let mut crd = parse_stored(entry)?;
+        let unfinished;
         if crd["metadata"].get("deletionTimestamp").is_some() {
-            done &= remove(server, local, crd).await?;
-            continue;
-        }
-        let status = accept(crd, &crds, &server.0.now());
-        if status != crd["status"] {
-            let name = crd["metadata"]["name"].as_str().unwrap_or_default();
-            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}/status");
-            let mut wanted = crd.clone();
-            wanted["status"] = status;
-            match local.update(&path, &wanted).await {
-                Ok(_) => {}
-                // Somebody changed or removed it meanwhile: it will be looked at again.
-                Err(status) if matches!(status.code, 404 | 409) => {}
-                Err(status) => return Err(status),
+            unfinished = !remove(server, local, &crd, entry).await?;
+            done &= !unfinished;
+        } else {
+            // Names that are taken may be free one day.
+            let conflict = names::conflict(&crd, &entry.key, looked_at);
+            unfinished = conflict.is_some();
+            let status = names::accept(&crd, conflict, &server.0.now());
+            if status != crd["status"] {
+                let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}/status", entry.key);
+                crd["status"] = status;
+                match local.update(&path, &crd).await {
+                    Ok(_) => {}
+                    // Somebody changed or removed it meanwhile: it will be looked at again.
+                    Err(status) if matches!(status.code, 404 | 409) => {}
+                    Err(status) => return Err(status),
+                }
             }
+        }
+        if let Some(own) = looked_at.get_mut(&*entry.key) {
+            own.unfinished = unfinished;
         }
     }
     Ok(done)
 }
 
-/// The status a definition should have, given all others.
-fn accept(crd: &Value, all: &[Value], now: &str) -> Value {
-    let (spec, name) = (&crd["spec"], &crd["metadata"]["name"]);
-    let mut taken: BTreeSet<&str> = BTreeSet::new();
-    let mut taken_kinds: BTreeSet<&str> = BTreeSet::new();
-    for other in
-        all.iter().filter(|other| other["metadata"]["name"] != *name && other["spec"]["group"] == spec["group"])
-    {
-        let names = &other["status"]["acceptedNames"];
-        taken.extend([names["plural"].as_str(), names["singular"].as_str()].into_iter().flatten());
-        taken.extend(names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str));
-        taken_kinds.extend([names["kind"].as_str(), names["listKind"].as_str()].into_iter().flatten());
-    }
-    taken.remove("");
-    taken_kinds.remove("");
-    let names = &spec["names"];
-    let text = |field: &str| names[field].as_str().unwrap_or_default();
-    let conflict = [("plural", "PluralConflict"), ("singular", "SingularConflict")]
-        .iter()
-        .find(|(field, _)| taken.contains(text(field)))
-        .map(|(field, reason)| (*reason, text(field)))
-        .or_else(|| {
-            let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            short.into_iter().find(|name| taken.contains(name)).map(|name| ("ShortNamesConflict", name))
-        })
-        .or_else(|| {
-            [("kind", "KindConflict"), ("listKind", "ListKindConflict")]
-                .iter()
-                .find(|(field, _)| taken_kinds.contains(text(field)))
-                .map(|(field, reason)| (*reason, text(field)))
-        });
-    let mut status = crd["status"].clone();
-    let mut set = |kind: &str, value: &str, reason: &str, message: String| {
-        let list = status["conditions"].as_array().cloned().unwrap_or_default();
-        let before = list.iter().find(|own| own["type"] == kind);
-        let since = match before {
-            Some(own) if own["status"] == value => own["lastTransitionTime"].clone(),
-            _ => now.into(),
-        };
-        let new =
-            json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message});
-        let mut list = list;
-        match list.iter_mut().find(|own| own["type"] == kind) {
-            Some(own) if own["reason"] == reason && own["status"] == value => {}
-            Some(own) => *own = new,
-            None => list.push(new),
-        }
-        status["conditions"] = list.into();
-    };
-    match conflict {
-        Some((reason, name)) => {
-            set("NamesAccepted", "False", reason, format!("{name:?} is already in use"));
-            if !condition(crd, "Established") {
-                set("Established", "False", "NotAccepted", "not all names are accepted".into());
-            }
-        }
-        None => {
-            set("NamesAccepted", "True", "NoConflicts", "no conflicts found".into());
-            // Established once it is served: the catalog takes it up when the names are accepted.
-            if condition(crd, "NamesAccepted") {
-                set("Established", "True", "InitialNamesAccepted", "the initial names have been accepted".into());
-            } else if !condition(crd, "Established") {
-                set("Established", "False", "Installing", "the initial names have been accepted".into());
-            }
-        }
-    }
-    if let Some((value, reason, message)) = approval(crd) {
-        set("KubernetesAPIApprovalPolicyConformant", value, reason, message);
-    }
-    if conflict.is_none() {
-        status["acceptedNames"] = names.clone();
-    }
-    status
-}
-
-/// Whether a definition in one of Kubernetes' own groups says that it may be there; none of others do.
-fn approval(crd: &Value) -> Option<(&'static str, &'static str, String)> {
-    const ANNOTATION: &str = "api-approved.kubernetes.io";
-    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
-    let group = crd["spec"]["group"].as_str().unwrap_or_default();
-    let community = ["k8s.io", "kubernetes.io"];
-    if !community.iter().any(|own| group.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))) {
-        return None;
-    }
-    let must = format!("protected groups must have approval annotation {ANNOTATION:?}");
-    let url = |text: &str| text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some());
-    Some(match crd["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default() {
-        "" => ("False", "MissingAnnotation", format!("{must}, {SEE}")),
-        said if said.starts_with("unapproved") => ("False", "UnapprovedAnnotation", format!("not approved: {said:?}")),
-        said if url(said) => ("True", "ApprovedAnnotation", format!("approved in {said}")),
-        _ => {
-            let why = format!("{must} with either a URL or a reason starting with \"unapproved\", {SEE}");
-            ("False", "InvalidAnnotation", why)
-        }
-    })
-}
-
 /// Deletes the objects of a definition that is being deleted; lets it go when there are none left. Says whether it is done.
-async fn remove(server: &Server, local: &Local, crd: &Value) -> Result<bool, Status> {
+async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> Result<bool, Status> {
     let finalizers = crd["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     if !finalizers.iter().any(|own| own == FINALIZER) {
         return Ok(true);
     }
-    let definition = Definition::read(crd, 0);
+    let definition = Definition::read(crd, entry.value.clone(), 0);
     let name = &definition.name;
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let table = definition.table();

@@ -1,7 +1,8 @@
 //! A CustomResourceDefinition, read once for all requests about its objects.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use machinery::jsonpath::JsonPath;
 use machinery::schema::Structural;
 use serde_json::{Value, json};
@@ -37,6 +38,8 @@ pub struct Definition {
     pub superseded: Arc<tokio::sync::watch::Sender<bool>>,
     /// The resources to serve, before their natures are known.
     names: Names,
+    /// The CustomResourceDefinition as it is stored: what its schemas are read from when they are needed.
+    stored: Bytes,
 }
 
 #[derive(Debug)]
@@ -58,10 +61,6 @@ pub struct Version {
     pub served: bool,
     /// Whether objects are stored in it.
     pub storage: bool,
-    /// The schema.
-    pub structural: Structural,
-    /// The CEL rules, if the schema has any.
-    pub rules: Option<Rules>,
     /// Whether the status is written on its own.
     pub status: bool,
     /// Replicas wanted, replicas counted, the selector: JSON pointers.
@@ -72,6 +71,15 @@ pub struct Version {
     pub selectable: Vec<FieldPath>,
     /// The warning that using it gives.
     pub deprecation: Option<String>,
+    /// The schema, once it was needed: most definitions of most servers have no objects in most of their versions.
+    compiled: OnceLock<Compiled>,
+}
+
+/// A schema, ready for use.
+#[derive(Debug)]
+struct Compiled {
+    structural: Structural,
+    rules: Option<Rules>,
 }
 
 /// A field that selectors may name.
@@ -103,8 +111,9 @@ fn pointer(path: &Value) -> String {
 }
 
 impl Definition {
-    /// Reads a stored CustomResourceDefinition. `since`: the revision from which on objects are written under it.
-    pub fn read(crd: &Value, since: u64) -> Definition {
+    /// Reads a CustomResourceDefinition that is stored like that. `since`: the revision from which on objects are written
+    /// under it.
+    pub fn read(crd: &Value, stored: Bytes, since: u64) -> Definition {
         let spec = &crd["spec"];
         let names = &spec["names"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -116,13 +125,9 @@ impl Definition {
                 own.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
             });
             let scale = &version["subresources"]["scale"];
-            let empty = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-            let schema = version["schema"].get("openAPIV3Schema").unwrap_or(&empty);
             Version {
                 served: version["served"].as_bool().unwrap_or(false),
                 storage: version["storage"].as_bool().unwrap_or(false),
-                rules: Rules::trusted(schema),
-                structural: Structural::trusted(schema, Some(crate::resource::object_meta())),
                 status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
                 scale: scale.is_object().then(|| {
                     (
@@ -144,6 +149,7 @@ impl Definition {
                     .collect(),
                 deprecation,
                 name,
+                compiled: OnceLock::new(),
             }
         });
         Definition {
@@ -164,7 +170,30 @@ impl Definition {
             },
             group,
             kind,
+            stored,
         }
+    }
+
+    /// The schema of a version, by its place.
+    pub fn structural(&self, at: usize) -> &Structural {
+        &self.compiled(at).structural
+    }
+
+    /// The CEL rules of a version, if its schema has any.
+    pub fn rules(&self, at: usize) -> Option<&Rules> {
+        self.compiled(at).rules.as_ref()
+    }
+
+    fn compiled(&self, at: usize) -> &Compiled {
+        self.versions[at].compiled.get_or_init(|| {
+            let crd: Value = serde_json::from_slice(&self.stored).unwrap_or_default();
+            let empty = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            let schema = crd["spec"]["versions"][at]["schema"].get("openAPIV3Schema").unwrap_or(&empty);
+            Compiled {
+                structural: Structural::trusted(schema, Some(crate::resource::object_meta())),
+                rules: Rules::trusted(schema),
+            }
+        })
     }
 
     /// With the webhook that converts its objects, if it names one.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use machinery::apply::{ConvertError, Converter};
 use machinery::field;
-use machinery::schema::Schema;
+use machinery::schema::{Schema, Structural};
 use machinery::status::Status;
 use serde_json::Value;
 use store::{Entry, Memo};
@@ -38,6 +38,10 @@ impl Custom {
         &self.definition.versions[self.at]
     }
 
+    fn structural(&self) -> &Structural {
+        self.definition.structural(self.at)
+    }
+
     /// The CustomResourceDefinition's name.
     pub fn definition(&self) -> &Definition {
         &self.definition
@@ -50,20 +54,19 @@ impl Custom {
 
     /// The schema, with apiVersion, kind and metadata.
     pub fn schema(&self) -> Schema<'_> {
-        self.version().structural.full_schema()
+        self.structural().full_schema()
     }
 
     /// Reads an object: unknown fields are pruned and reported.
     pub fn decode(&self, mut object: Value) -> Result<Decoded, Status> {
-        let version = self.version();
         let mut strict = Vec::new();
-        match version.structural.coerce(&mut object, crate::resource::object_meta()) {
+        match self.structural().coerce(&mut object, crate::resource::object_meta()) {
             Ok(dropped) => strict.extend(dropped),
             Err(error) => {
                 return Err(self.unreadable(&error));
             }
         }
-        strict.extend(version.structural.prune(&mut object));
+        strict.extend(self.structural().prune(&mut object));
         strict.sort();
         Ok(Decoded { object, strict })
     }
@@ -75,17 +78,17 @@ impl Custom {
 
     /// Fills in defaults.
     pub fn default(&self, object: &mut Value) {
-        self.version().structural.default(object);
+        self.structural().default(object);
     }
 
     /// Fills in defaults and leaves nulls alone.
     pub fn fill(&self, object: &mut Value) {
-        self.version().structural.fill(object);
+        self.structural().fill(object);
     }
 
     /// Brings the metadata of a merged object into shape.
     pub fn settle(&self, mut object: Value) -> Result<Value, Status> {
-        match self.version().structural.coerce(&mut object, crate::resource::object_meta()) {
+        match self.structural().coerce(&mut object, crate::resource::object_meta()) {
             Ok(_) => Ok(object),
             Err(error) => Err(self.unreadable(&error)),
         }
@@ -146,14 +149,14 @@ impl Custom {
     /// What is wrong with an object. With `old`, what did not change is let pass.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> field::Errors {
         let version = self.version();
-        let mut errors = version.structural.validate(new, old);
+        let mut errors = self.structural().validate(new, old);
         if let Some((spec, status, selector)) = &version.scale {
             errors.extend([spec, status].into_iter().filter_map(|path| replicas(new, path)));
             if let Err(why) = nested(new, selector, Value::is_string, "string") {
                 errors.push(field::Error::invalid(&field::Path::root(&selector.replace('/', ".")), "", why));
             }
         }
-        if let Some(rules) = &version.rules {
+        if let Some(rules) = self.definition.rules(self.at) {
             use field::Kind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
             // Rules rely on the schema's types and bounds: what does not fit those is not shown to them.
             let blocks =
@@ -266,7 +269,7 @@ impl Custom {
         let stored = object["apiVersion"].as_str().unwrap_or_default();
         let versions = &self.definition.versions;
         match (0..versions.len()).find(|at| self.definition.api_version(*at) == stored) {
-            Some(at) => versions[at].structural.default(&mut object),
+            Some(at) => self.definition.structural(at).default(&mut object),
             None => {
                 return Err(failed(format!("request to convert CR from an invalid group/version: {stored}")));
             }
@@ -276,7 +279,7 @@ impl Custom {
 
     /// A converted object, without what this version does not know.
     fn pruned(&self, mut object: Value) -> Result<Value, Status> {
-        let structural = &self.version().structural;
+        let structural = self.structural();
         structural.coerce(&mut object, crate::resource::object_meta()).map_err(|error| failed(error.to_string()))?;
         structural.prune(&mut object);
         Ok(object)
@@ -290,14 +293,14 @@ impl Custom {
             if let Some(at) =
                 self.definition.versions.iter().position(|version| stored.ends_with(&format!("/{}", version.name)))
             {
-                self.definition.versions[at].structural.default(&mut object);
+                self.definition.structural(at).default(&mut object);
             }
             object["apiVersion"] = own.into();
-            self.version().structural.prune(&mut object);
+            self.structural().prune(&mut object);
         } else {
             // The schema may have lost fields since.
-            self.version().structural.prune(&mut object);
-            self.version().structural.default(&mut object);
+            self.structural().prune(&mut object);
+            self.structural().default(&mut object);
         }
         object
     }
@@ -313,7 +316,7 @@ impl Custom {
             Some(webhook) => object = webhook.convert_one(object, &api_version).await.map_err(failed)?,
             None => object["apiVersion"] = api_version.into(),
         }
-        let structural = &self.definition.versions[storage].structural;
+        let structural = self.definition.structural(storage);
         structural.prune(&mut object);
         structural.default(&mut object);
         Ok(object)
@@ -405,6 +408,6 @@ impl Converter for Definition {
 
     fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
         let at = (0..self.versions.len()).find(|at| self.api_version(*at) == api_version)?;
-        Some(self.versions[at].structural.full_schema())
+        Some(self.structural(at).full_schema())
     }
 }

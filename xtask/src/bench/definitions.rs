@@ -1,0 +1,112 @@
+//! Custom resource definitions: how fast they are installed and found, and what they take.
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+
+use super::load::{Request, drive};
+use super::report::{Row, Unit};
+use super::subject::Subject;
+
+const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const JSON: &str = "application/json";
+/// Small definitions are spread over so many groups.
+const GROUPS: usize = 50;
+
+fn group(index: usize) -> String {
+    format!("g{}.definitions.bench.conductor.io", index % GROUPS)
+}
+
+fn definition(index: usize, spec: &Value) -> String {
+    let (group, plural) = (group(index), format!("things{index}"));
+    let status = json!({"type": "object", "properties": {"ready": {"type": "boolean"}}});
+    let schema = json!({"type": "object", "properties": {"spec": spec, "status": status}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"plural": plural, "kind": format!("Thing{index}")},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema},
+                "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+            }],
+        },
+    })
+    .to_string()
+}
+
+fn small() -> Value {
+    json!({"type": "object", "required": ["size"], "properties": {
+        "size": {"type": "integer", "minimum": 0},
+        "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+        "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+    }})
+}
+
+/// About 190 KB of JSON, as large operators have.
+fn large(depth: usize) -> Value {
+    if depth == 0 {
+        let what = "a field that says something about what the object should be like";
+        return json!({"type": "string", "description": what, "maxLength": 64});
+    }
+    let fields: serde_json::Map<String, Value> = (0..6).map(|at| (format!("field{at}"), large(depth - 1))).collect();
+    json!({"type": "object", "description": "some fields that belong together, with a text about them", "properties": fields})
+}
+
+/// Installs small definitions and then large ones, and removes all of them again.
+pub async fn run(subject: &Subject, count: usize, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let endpoint = &subject.endpoint;
+    let larges = 20;
+    let before = subject.memory();
+    let post = |body: String| Request { method: "POST", path: PATH.into(), body: Some((JSON, body)) };
+    let started = Instant::now();
+    let schema = small();
+    drive(endpoint, 8, count, move |index| post(definition(index, &schema))).await?;
+    discovered(subject, count).await?;
+    let took = started.elapsed().as_secs_f64();
+    rows.push(Row::new("definitions installed and discovered", Unit::PerSecond, count as f64 / took));
+    let between = subject.memory();
+    if let (Some(before), Some(between)) = (before, between) {
+        rows.push(Row::new("memory per small definition", Unit::Kibibytes, (between - before) * 1024.0 / count as f64));
+    }
+    let schema = large(4);
+    let json = definition(count, &schema).len() as f64;
+    drive(endpoint, 1, larges, move |index| post(definition(count + index, &schema))).await?;
+    discovered(subject, count + larges).await?;
+    if let (Some(between), Some(after)) = (between, subject.memory()) {
+        let each = (after - between) * 1024.0 * 1024.0 / larges as f64;
+        rows.push(Row::new("memory per large definition, in its JSON", Unit::Times, each / json));
+    }
+    drive(endpoint, 8, count + larges, move |index| Request {
+        method: "DELETE",
+        path: format!("{PATH}/things{index}.{}", group(index)),
+        body: None,
+    })
+    .await?;
+    Ok(())
+}
+
+/// Waits until discovery, as clients ask for it, has all of them.
+async fn discovered(subject: &Subject, count: usize) -> anyhow::Result<()> {
+    let patience = Instant::now() + Duration::from_secs(300);
+    while Instant::now() < patience {
+        let mut found = 0;
+        for at in 0..GROUPS.min(count) {
+            let path = format!("/apis/{}/v1", group(at));
+            let answer = subject.endpoint.request("GET", &path, None).await.context("discovery")?;
+            if answer.code != 200 {
+                break;
+            }
+            let resources = answer.json()["resources"].as_array().cloned().unwrap_or_default();
+            // Each has a status beside it.
+            found += resources.len() / 2;
+        }
+        ensure!(found <= count, "discovery has {found} of {count} definitions");
+        if found == count {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    bail!("{count} definitions are not discovered")
+}
