@@ -23,6 +23,7 @@ mod dispatch;
 mod gate;
 pub mod http;
 mod impersonation;
+mod internal;
 mod kubernetes;
 mod local;
 mod managed;

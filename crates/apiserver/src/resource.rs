@@ -1,9 +1,7 @@
 //! A resource as the server serves it: built in or custom, the same to every verb.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use kinds::twins::{Twin, twin};
 use machinery::field;
 use machinery::schema::{self, Schema};
 use machinery::status::Status;
@@ -250,6 +248,9 @@ impl Resource {
                     if crate::policies::check::applies(&self.group) {
                         errors.extend(crate::policies::check::check(&self.kind, object));
                     }
+                    if &*self.group == "resource.k8s.io" {
+                        errors.extend(crate::plugins::devices::check(&self.kind, object));
+                    }
                     if self.gk() == ("certificates.k8s.io", "CertificateSigningRequest") {
                         errors.extend(crate::plugins::certificates::check(object));
                     }
@@ -286,6 +287,9 @@ impl Resource {
             }
             Nature::BuiltIn(_) if subresource.is_empty() || subresource == "scale" => {
                 errors.extend(kinds::validate::update(&self.group, &self.kind, new, old));
+                if self.gk() == ("resource.k8s.io", "DeviceClass") && new["spec"] != old["spec"] {
+                    errors.extend(crate::plugins::devices::check(&self.kind, new));
+                }
                 if crate::policies::check::applies(&self.group)
                     && (new["spec"] != old["spec"] || new["webhooks"] != old["webhooks"])
                 {
@@ -442,60 +446,6 @@ impl Resource {
             }
             (_, Some(twin)) => Ok(twin.from_stored(object)),
             _ => Ok(object),
-        }
-    }
-
-    /// Where its objects are stored in another form than this one.
-    pub fn twin(&self) -> Option<&'static Twin> {
-        match &self.nature {
-            Nature::BuiltIn(_) => twin(&self.group, &self.version, &self.kind),
-            Nature::Custom(_) => None,
-        }
-    }
-
-    /// The form of an object in which its rules are written.
-    pub fn internal<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
-        match self.twin() {
-            Some(twin) if object.is_object() => Cow::Owned(twin.to_stored(object.clone())),
-            _ => Cow::Borrowed(object),
-        }
-    }
-
-    /// Its metadata where nothing else is shown: as its rules see it, without what stands for other fields.
-    pub fn metadata(&self, object: &Value) -> Value {
-        let mut meta = self.internal(object)["metadata"].clone();
-        if self.gk() == ("apps", "DaemonSet")
-            && let Some(annotations) = meta["annotations"].as_object_mut()
-        {
-            annotations.remove(kinds::strategy::TEMPLATE_GENERATION);
-            if annotations.is_empty() {
-                meta.as_object_mut().map(|meta| meta.remove("annotations"));
-            }
-        }
-        meta
-    }
-
-    /// The group in which they are written.
-    pub fn internal_group(&self) -> &str {
-        match self.twin() {
-            Some(twin) => twin.group(),
-            None => &self.group,
-        }
-    }
-
-    fn internal_schema(&self) -> Schema<'_> {
-        self.twin().and_then(Twin::stored_schema).unwrap_or_else(|| self.schema())
-    }
-
-    /// Changes an object in that form.
-    fn internally(&self, object: &mut Value, change: impl FnOnce(&mut Value)) {
-        match self.twin() {
-            Some(twin) => {
-                let mut internal = twin.to_stored(object.take());
-                change(&mut internal);
-                *object = twin.from_stored(internal);
-            }
-            None => change(object),
         }
     }
 

@@ -187,9 +187,23 @@ fn schema(version: &Value, path: &Path, status: bool) -> Errors {
     };
     let options = StructuralOptions { metadata: Some(crate::resource::object_meta()), status };
     match Structural::from_crd_schema(schema, path, options) {
+        Ok(_) if has_dialect(schema, 0) => {
+            vec![Error::invalid(path, "", "OpenAPIV3Schema 'schema' is not supported")]
+        }
         Ok(_) => Rules::check(schema, path),
         Err(errors) => errors,
     }
+}
+
+/// Whether a schema, or one within it, says which dialect it is written in.
+fn has_dialect(schema: &Value, depth: usize) -> bool {
+    let Some(fields) = schema.as_object().filter(|_| depth < 100) else { return false };
+    let inner = |name: &str| fields.get(name).into_iter();
+    let many = inner("properties").filter_map(Value::as_object).flatten().map(|(_, inner)| inner);
+    let logical = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(inner).filter_map(Value::as_array).flatten();
+    let one = ["items", "additionalProperties", "not"].into_iter().flat_map(inner);
+    fields.get("$schema").is_some_and(|dialect| dialect != "")
+        || many.chain(logical).chain(one).any(|inner| has_dialect(inner, depth + 1))
 }
 
 fn subresources(subresources: &Value, path: &Path) -> Errors {

@@ -3,7 +3,7 @@
 mod accounts;
 pub mod cached;
 pub mod certificates;
-mod devices;
+pub mod devices;
 mod grants;
 mod in_use;
 mod ingress;

@@ -88,7 +88,9 @@ impl Context {
                 match options.field_validation {
                     FieldValidation::Strict if !duplicates.is_empty() => {
                         let list = duplicates.join(", ");
-                        return Err(Status::bad_request(format!("error strict decoding YAML: {list}")));
+                        return Err(Status::bad_request(format!(
+                            "error strict decoding YAML: error converting YAML to JSON: {list}"
+                        )));
                     }
                     FieldValidation::Warn => duplicates.into_iter().for_each(|problem| self.warn(problem)),
                     _ => {}

@@ -24,6 +24,7 @@ mod pod;
 mod quota;
 mod rbac;
 mod service;
+mod slices;
 mod sources;
 mod storage;
 
@@ -143,7 +144,7 @@ fn always(e: &mut Errors, group: &str, kind: &str, o: &At<'_>) {
         ("resource.k8s.io", "ResourceClaim") => devices::resource_claim(e, o),
         ("resource.k8s.io", "ResourceClaimTemplate") => devices::resource_claim_template(e, o),
         ("resource.k8s.io", "DeviceClass") => devices::device_class(e, o),
-        ("resource.k8s.io", "ResourceSlice") => devices::resource_slice(e, o, None),
+        ("resource.k8s.io", "ResourceSlice") => slices::resource_slice(e, o, None),
         ("networking.k8s.io", "ServiceCIDR") => network::service_cidr(e, o),
         ("apiregistration.k8s.io", "APIService") => others::api_service(e, o),
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
@@ -209,7 +210,7 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy(e, n, Some(o)),
         ("networking.k8s.io", "IPAddress") => e.immutable(n, o, "spec.parentRef"),
         ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => e.immutable(n, o, "spec"),
-        ("resource.k8s.io", "ResourceSlice") => devices::resource_slice(e, n, Some(o)),
+        ("resource.k8s.io", "ResourceSlice") => slices::resource_slice(e, n, Some(o)),
         ("networking.k8s.io", "ServiceCIDR") => network::service_cidr_update(e, n, o),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::horizontal_pod_autoscaler(e, n, Some(o)),
         ("rbac.authorization.k8s.io", "RoleBinding") => rbac::binding_update(e, n, o, true),

@@ -219,3 +219,77 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_job_that_has_ended_stays_ended() {
+    let job = |status: Value| json!({"metadata": {"name": "j"}, "spec": {"completions": 3, "parallelism": 1}, "status": status});
+    let check = |old: Value, new: Value, expected: &[&str]| {
+        assert_eq!(lines(status_update("batch", "Job", &job(new), &job(old))), expected);
+    };
+    let is = |kind: &str| json!({"type": kind, "status": "True"});
+    let times = ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z");
+    let done = json!({"conditions": [is("SuccessCriteriaMet"), is("Complete")], "succeeded": 3, "startTime": times.0, "completionTime": times.1});
+    check(json!({"startTime": times.0}), done.clone(), &[]);
+    check(done.clone(), done.clone(), &[]);
+    check(
+        done.clone(),
+        json!({"startTime": times.0, "succeeded": 2, "completionTime": times.1}),
+        &[
+            "status.completionTime: Invalid value: \"2020-01-02T00:00:00Z\": cannot set completionTime when there is no Complete=True condition",
+            "status.conditions: Invalid value: cannot disable the terminal Complete=True condition",
+            "status.succeeded: Invalid value: 2: cannot decrease the succeeded counter",
+            "status.conditions: Invalid value: cannot disable the SuccessCriteriaMet=True condition",
+        ],
+    );
+    check(
+        json!({"startTime": times.0}),
+        json!({}),
+        &["status.startTime: Invalid value: null: field is immutable for unsuspended job once set"],
+    );
+    check(
+        json!({}),
+        json!({"completedIndexes": "0,x"}),
+        &[
+            "status.completedIndexes: Invalid value: \"0,x\": error parsing completedIndexes: cannot convert string to integer for index: \"x\"",
+            "status.completedIndexes: Invalid value: \"0,x\": cannot set non-empty completedIndexes when non-indexed completion mode",
+        ],
+    );
+}
+
+#[test]
+fn indexes_are_counted() {
+    for (text, expected) in
+        [("", Ok(0)), ("1", Ok(1)), ("0,2-4", Ok(4)), ("3,1", Err(())), ("2-1", Err(())), ("7", Err(()))]
+    {
+        assert_eq!(job_status::count_indexes(text, 5).map_err(drop), expected, "{text}");
+    }
+}
+
+#[test]
+fn devices_are_claimed_by_what_they_are() {
+    let check = |claim: Value, expected: &[&str]| {
+        let mut object = json!({"metadata": {"name": "c"}, "spec": {"devices": claim}});
+        defaults::apply("resource.k8s.io", "ResourceClaim", &mut object);
+        assert_eq!(lines(create("resource.k8s.io", "ResourceClaim", &object)), expected);
+    };
+    let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "gpu"}});
+    check(
+        json!({"requests": [request("a")], "constraints": [{"requests": ["a"], "matchAttribute": "x.io/model"}]}),
+        &[],
+    );
+    check(json!({"requests": [request("a"), request("a")]}), &["spec.devices.requests[1]: Duplicate value: \"a\""]);
+    check(
+        json!({"requests": [{"name": "a"}], "config": [{"requests": ["b"], "opaque": {"driver": "x.io", "parameters": {}}}]}),
+        &[
+            "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+            "spec.devices.config[0].requests[0]: Invalid value: \"b\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+        ],
+    );
+    let sub = json!([{"name": "big", "deviceClassName": "gpu", "allocationMode": "All"}]);
+    check(
+        json!({"requests": [{"name": "a", "firstAvailable": sub}], "constraints": [{"requests": ["a/big"], "distinctAttribute": "model"}]}),
+        &[
+            "spec.devices.constraints[0].distinctAttribute: Invalid value: \"model\": a fully qualified name must be a domain and a name separated by a slash",
+        ],
+    );
+}

@@ -52,7 +52,7 @@ impl DecodeError {
             "array" => ("slice", "[]interface {}"),
             "bool" => ("bool", "bool"),
             "string" => ("string", "string"),
-            _ if found.contains(['.', 'e', 'E']) => ("float64", "float64"),
+            _ if found.trim_start_matches("number").contains(['.', 'e', 'E']) => ("float64", "float64"),
             _ => ("int64", "int64"),
         };
         match wanted.as_str() {
