@@ -69,11 +69,7 @@ impl Cluster {
             };
             match result {
                 Ok(made) => return made,
-                // its kind is still being made; a Pod's service account, too
-                Err(failure)
-                    if (failure.code == 404 || failure.message.contains("serviceaccount"))
-                        && Instant::now() < deadline =>
-                {
+                Err(failure) if is_early(&failure) && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 Err(failure) => panic!("{failure}: {object}"),
@@ -118,6 +114,16 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// Whether what a write needs is still being made: its kind, a Pod's service account, or a real Kubernetes' knowledge of the kind
+/// that a policy names, which it renews every 30 seconds.
+fn is_early(failure: &conductor_managers::Failure) -> bool {
+    let said = |text: &str| failure.message.contains(text);
+    failure.code == 404
+        || said("serviceaccount")
+        || said("failed to find resource referenced by paramKind")
+        || said("There can be a delay between when CustomResourceDefinitions are created")
 }
 
 pub fn target(api_version: &str, kind: &str, namespace: &str, name: &str) -> Target {
