@@ -317,13 +317,16 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let inner = &self.0;
-        let accept =
-            match media::negotiate(&parts.headers, query.flag("pretty"), matches!(&*info.verb, "list" | "watch")) {
-                Ok(accept) => accept,
-                // Health checks and the like are plain text whatever is asked for.
-                Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
-                Err(_) => JSON,
-            };
+        let accept = match media::negotiate(
+            &parts.headers,
+            is_pretty(&query, &parts.headers),
+            matches!(&*info.verb, "list" | "watch"),
+        ) {
+            Ok(accept) => accept,
+            // Health checks and the like are plain text whatever is asked for.
+            Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
+            Err(_) => JSON,
+        };
         let time = match time_of(&info, &query) {
             Ok(time) => time,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
@@ -437,6 +440,15 @@ fn refuse_foreign(dir: &std::path::Path) -> Result<(), StartError> {
     match names.map(|name| name.to_string_lossy().into_owned()).find(|name| !ours(name)) {
         Some(found) => Err(StartError::Foreign(dir.to_owned(), found)),
         None => Ok(()),
+    }
+}
+
+/// Whether people read the answer: they say so, or use what people use.
+fn is_pretty(query: &Query, headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    match query.get("pretty") {
+        Some(_) => query.flag("pretty"),
+        None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known)),
     }
 }
 

@@ -134,9 +134,15 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
     let mut holders: BTreeMap<String, usize> = BTreeMap::new();
     // What cannot be deleted, because a webhook refuses it for instance, keeps nothing else from going.
     let mut failures: Vec<String> = Vec::new();
-    for resource in catalog.by_table() {
+    let mut resources = catalog.by_table();
+    // Pods go first, as long as all is there that they may need to end well.
+    resources.sort_by_key(|resource| resource.gk() != ("", "Pod"));
+    for resource in resources {
         if !resource.namespaced || !resource.has_verb("delete") {
             continue;
+        }
+        if remaining.contains_key("pods") {
+            break;
         }
         let prefix = resource.prefix(name);
         let Ok(list) = server.store().list(&resource.table, KeyRange::prefix(&prefix), None) else { continue };

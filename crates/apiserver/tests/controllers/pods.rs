@@ -153,3 +153,25 @@ async fn devices_are_charged_by_class() {
     client.delete(&format!("{claims}/c"), "").await;
     client.until(&format!("{quota}/q"), "given back", |own| own.unwrap()["status"]["used"][name] == "0").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_a_namespace_go_before_all_else() {
+    let client = Client::in_memory().await;
+    client.create("/api/v1/namespaces", json!({"metadata": {"name": "n"}})).await;
+    let pod = json!({"metadata": {"name": "p", "finalizers": ["example.com/wait"]}, "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+    }});
+    client.create("/api/v1/namespaces/n/pods", pod).await;
+    client.create("/api/v1/namespaces/n/configmaps", json!({"metadata": {"name": "m"}})).await;
+    client.delete("/api/v1/namespaces/n", "").await;
+    let pod = "/api/v1/namespaces/n/pods/p";
+    client.until(pod, "deleted", |own| own.unwrap()["metadata"].get("deletionTimestamp").is_some()).await;
+    client
+        .until("/api/v1/namespaces/n", "told what holds it", |own| {
+            own.unwrap()["status"]["conditions"].as_array().is_some_and(|own| !own.is_empty())
+        })
+        .await;
+    assert!(client.get("/api/v1/namespaces/n/configmaps/m").await.is_some());
+    client.merge(pod, json!({"metadata": {"finalizers": null}})).await;
+    client.gone("/api/v1/namespaces/n").await;
+}
