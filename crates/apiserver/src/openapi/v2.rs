@@ -49,6 +49,12 @@ pub fn write(site: &Site<'_>, descriptions: &Descriptions, as_protobuf: bool, ou
 }
 
 fn definition(schema: Value, quantity: bool, int_or_string: bool) -> Value {
+    // Of a kind that takes all there is, clients are told nothing more: they would refuse what is not named.
+    if let (Some(kinds), Some(Value::Bool(true))) =
+        (schema.get("x-kubernetes-group-version-kind"), schema.get("x-kubernetes-preserve-unknown-fields"))
+    {
+        return json!({"type": "object", "x-kubernetes-group-version-kind": kinds});
+    }
     let mut schema = self::schema(schema);
     if quantity || int_or_string {
         schema["type"] = "string".into();
@@ -152,4 +158,22 @@ fn operation(mut operation: Value) -> Value {
     operation["produces"] = produces.into();
     operation["schemes"] = json!(["https"]);
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_takes_everything_is_an_object_and_no_more() {
+        let mut schema = json!({
+            "type": "object", "description": "d", "x-kubernetes-group-version-kind": [{"kind": "Foo"}],
+            "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        });
+        let loose = definition(schema.clone(), false, false);
+        assert_eq!(loose["properties"]["spec"], json!({"x-kubernetes-preserve-unknown-fields": true}));
+        schema["x-kubernetes-preserve-unknown-fields"] = true.into();
+        let expected = json!({"type": "object", "x-kubernetes-group-version-kind": [{"kind": "Foo"}]});
+        assert_eq!(definition(schema, false, false), expected);
+    }
 }
