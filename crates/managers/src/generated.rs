@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use conductor_claims::lifecycle::{
-    ClaimScene, Found as Implementation, Presence, RESOURCE_UID, ResourceScene, claim, implementations, resource,
-    resource_failed, unreadable_claim,
+    ClaimScene, Found as Implementation, Presence, RESOURCE_UID, ResourceScene, claim, implementations, refused_claim,
+    resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::Decision;
 use conductor_claims::types::ResourceType;
@@ -95,7 +95,17 @@ impl Desk {
         {
             return Ok(Outcome::Later(pause));
         }
-        self.send_for_claim(&uid, plan).await?;
+        if let Err(broken) = self.send_for_claim(&uid, plan).await {
+            if broken.purpose == "make a resource for the claim" && broken.failure.is_refusal() {
+                let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
+                // in a transaction, the number of the operation is nobody's concern
+                let said = broken.failure.message.split_once("): ").map_or(&*broken.failure.message, |(_, said)| said);
+                let advice = "say more on the claim, or what the class offers";
+                let message = format!("class {name} cannot make it: {said}: {advice}");
+                self.send(refused_claim(&object, &message, &time)).await?;
+            }
+            return Err(broken.into());
+        }
         // what has the name of its connection details is not followed
         let taken = !deleting && wiring.connection().is_taken(&object);
         Ok(if taken { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })

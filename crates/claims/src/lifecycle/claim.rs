@@ -115,6 +115,18 @@ pub fn unreadable_claim(claim: &Value, errors: &[crate::errors::FieldError], now
     plan
 }
 
+/// What is to be written about a claim whose resource the API server does not let be made: why.
+pub fn refused_claim(claim: &Value, message: &str, now: &str) -> Plan {
+    let mut plan = Plan::default();
+    let condition = Condition::new("Bound", false, "ProvisioningFailed", message);
+    let fields = json!({"phase": "Pending", "reason": "ProvisioningFailed", "message": message});
+    if let Some(status) = status_patch(claim, fields, &[condition], now) {
+        plan.patch_status(claim, status, "say why the claim waits");
+        plan.event(claim, true, "ProvisioningFailed", message);
+    }
+    plan
+}
+
 /// Whether a lost claim may have the resource again: one reserved for it, or another object that an administrator put under the name.
 /// The same object, free again, may have been scrubbed: its data would be gone without a word.
 fn healed(scene: &ClaimScene<'_>) -> bool {

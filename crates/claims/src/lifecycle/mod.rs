@@ -17,7 +17,7 @@ mod resource;
 mod status;
 mod write;
 
-pub use claim::{ClaimScene, claim, refused, unreadable_claim};
+pub use claim::{ClaimScene, claim, refused, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};
