@@ -16,6 +16,8 @@ mod definitions;
 #[cfg(feature = "bench")]
 mod flood;
 #[cfg(feature = "bench")]
+mod infrastructure;
+#[cfg(feature = "bench")]
 mod load;
 #[cfg(feature = "bench")]
 mod machine;
@@ -44,10 +46,8 @@ pub enum Bench {
     Compare(Compare),
     /// Measure binding: N resources, then N claims by 32 clients; volumes and databases; and the cost of one decision
     Bind(Bind),
-    /// Measure databases behind claims: time until one can be used, memory of one, many at once
-    Databases(Databases),
-    /// Measure volumes and load balancers of this machine behind claims: time until one can be used
-    Machine(Machine),
+    /// Measure what is behind claims on this machine: databases, volumes, load balancers; write docs/benchmarks.md
+    Infrastructure(Infrastructure),
 }
 
 /// Binding.
@@ -68,31 +68,22 @@ pub struct Bind {
     pub decisions: bool,
 }
 
-/// Databases.
+/// What is behind claims.
 #[derive(clap::Args)]
 #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
-pub struct Databases {
+pub struct Infrastructure {
     /// How many claims of each class are timed one after the other
     #[arg(long, value_name = "N", default_value_t = 9)]
     pub rounds: usize,
-    /// How many of each class at once
+    /// How many PostgreSQL servers at once; of MariaDB's, a tenth
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub instances: usize,
     /// The conductor to measure; one built in release if not given
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-}
-
-/// Volumes and balancers.
-#[derive(clap::Args)]
-#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
-pub struct Machine {
-    /// How many claims of each class are timed one after the other
-    #[arg(long, value_name = "N", default_value_t = 9)]
-    pub rounds: usize,
-    /// The conductor to measure; one built in release if not given
+    /// Where to write the table [default: docs/benchmarks.md]
     #[arg(long, value_name = "FILE")]
-    pub program: Option<PathBuf>,
+    pub output: Option<PathBuf>,
 }
 
 /// One server.
@@ -135,8 +126,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Api(options) => compare::one(options),
         Bench::Compare(options) => compare::both(options),
         Bench::Bind(options) => bind::run(options),
-        Bench::Databases(options) => databases::run(options),
-        Bench::Machine(options) => machine::run(options),
+        Bench::Infrastructure(options) => infrastructure::run(options),
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 const DATABASES: &str = "/apis/storage.conductor.io/v1alpha1/namespaces/default/relationaldatabaseclaims";
 const VOLUMES: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const INGRESSES: &str = "/apis/network.conductor.io/v1alpha1/namespaces/default/ingressclaims";
+const MANAGERS: &str = "/apis/conductor.io/v1alpha1/managers";
 const PROVIDERS: &str = "/apis/conductor.io/v1alpha1/providers";
 
 /// "Installs" programs where the test's Conductor looks for them.
@@ -75,6 +76,17 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
         let lacking = || Some(kind(&world, provider, name)).filter(|k| k["available"] == false);
         let entry = soon("known", lacking);
         assert!(says(&entry["message"], package), "{entry}");
+    }
+    for (manager, class, command) in [
+        ("relationaldatabases", "postgres", "apt-get install postgresql"),
+        ("local-balancers", "silver", "apt-get install haproxy"),
+        ("image-volumes", "silver", "apt-get install"),
+    ] {
+        let lacking = |m: &Value| {
+            let classes = m["status"]["classes"].as_array().cloned().unwrap_or_default();
+            classes.iter().any(|c| c["name"] == class && c["available"] == false && says(&c["message"], command))
+        };
+        world.until(&format!("{MANAGERS}/{manager}"), "saying what its class lacks", lacking);
     }
     // what needs nothing is there all the same
     world.create(VOLUMES, &volume("plain", "bronze", "8Mi"));

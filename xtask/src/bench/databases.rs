@@ -1,6 +1,5 @@
 //! Databases behind claims: how long until one can be used, what one costs, and a hundred of them.
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,81 +9,56 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::Databases;
-use super::report::machine_load;
-use super::subject::{self, Subject};
+use super::infrastructure::Figure;
 use super::wire::Connection;
 
 const CLAIMS: &str = "/apis/storage.conductor.io/v1alpha1/namespaces/default/relationaldatabaseclaims";
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Measures, and prints a table.
-pub fn run(options: &Databases) -> anyhow::Result<()> {
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => subject::build()?,
-    };
-    let dir = std::env::temp_dir().join(format!("conductor-bench-{}-databases", std::process::id()));
-    fs::create_dir_all(dir.join("data"))?;
-    let mut subject = Subject::conductor(&program, &dir)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let measured = runtime.block_on(measure(&subject, options));
-    match (measured, subject.ended()) {
-        (Err(error), Some(how)) => Err(error.context(how)),
-        (measured, _) => {
-            print!("{}", measured?);
-            Ok(())
-        }
-    }
-}
-
-async fn measure(subject: &Subject, options: &Databases) -> anyhow::Result<String> {
-    let mut api = subject.endpoint.connect().await?;
-    let mut table = format!("load {}\n\n| | median | slowest |\n| --- | ---: | ---: |\n", machine_load());
-    for class in ["postgres", "mariadb"] {
+/// Measures both engines: some claims one after the other, then many at once.
+pub async fn measure(
+    api: &mut Connection,
+    rounds: usize,
+    instances: usize,
+    home: &Path,
+) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (class, aim) in [("postgres", "under 500 ms"), ("mariadb", "")] {
         // the first makes the template, which later ones copy
         let mut times = Vec::new();
-        for round in 0..=options.rounds {
-            let took = once(&mut api, class, &format!("{class}-{round}")).await?;
+        for round in 0..=rounds {
+            let took = once(api, class, &format!("{class}-{round}")).await?;
             if round > 0 {
-                times.push(took.as_secs_f64() * 1000.0);
+                times.push(took);
             }
         }
-        times.sort_by(f64::total_cmp);
-        let (median, slowest) = (times[times.len() / 2], times[times.len() - 1]);
-        writeln!(table, "| {class}: claim until its client has an answer | {median:.0} ms | {slowest:.0} ms |")?;
+        figures.push(Figure::times(&format!("{class}: claim until its client has an answer"), times, aim));
     }
-    for class in ["postgres", "mariadb"] {
-        let count = options.instances;
+    for (class, count) in [("postgres", instances), ("mariadb", instances.div_ceil(10))] {
         let begun = Instant::now();
         for n in 0..count {
-            create(&mut api, class, &format!("many-{n}")).await?;
+            create(api, class, &format!("many-{n}")).await?;
         }
         for n in 0..count {
-            usable(&mut api, &format!("many-{n}")).await?;
+            usable(api, &format!("many-{n}")).await?;
         }
-        let took = begun.elapsed().as_secs_f64();
-        let each = memory() / 1024.0 / count as f64;
-        writeln!(table, "| {class}: {count} claims at once until all can be used | {took:.1} s | |")?;
-        writeln!(
-            table,
-            "| {class}: memory of an idle instance (proportional set size), {count} of them | {each:.1} MiB | |"
-        )?;
+        let what = format!("{class}: {count} claims at once until all can be used");
+        figures.push(Figure::one(what, format!("{:.1} s", begun.elapsed().as_secs_f64())));
+        let each = memory(home) / 1024.0 / count as f64;
+        let what = format!("{class}: memory of an idle instance (proportional set size), {count} of them");
+        figures.push(Figure::one(what, format!("{each:.1} MiB")));
         let begun = Instant::now();
         for n in 0..count {
             api.request("DELETE", &format!("{CLAIMS}/many-{n}"), None).await?;
         }
-        while !all_gone(&mut api).await? {
+        while !all_gone(api).await? {
             anyhow::ensure!(begun.elapsed() < PATIENCE, "they do not go");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        writeln!(
-            table,
-            "| {class}: {count} claims deleted until nothing is left | {:.1} s | |",
-            begun.elapsed().as_secs_f64()
-        )?;
+        let what = format!("{class}: {count} claims deleted until nothing is left");
+        figures.push(Figure::one(what, format!("{:.1} s", begun.elapsed().as_secs_f64())));
     }
-    Ok(table)
+    Ok(figures)
 }
 
 /// One claim, from before it is sent to the first answer of its client; then it is deleted.
@@ -178,12 +152,14 @@ async fn all_gone(api: &mut Connection) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// KiB that all servers have in memory, what they share counted once.
-fn memory() -> f64 {
+/// KiB that all servers below a directory have in memory, what they share counted once.
+fn memory(home: &Path) -> f64 {
+    // servers that run as other users are kept where those can get
+    let home = fs::read_link(home).unwrap_or_else(|_| home.to_owned());
     let mut total = 0.0;
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let at = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
-        if !at.components().any(|part| Path::new(part.as_os_str()) == Path::new("databases")) {
+        if !at.starts_with(&home) {
             continue;
         }
         let rollup = fs::read_to_string(entry.path().join("smaps_rollup")).unwrap_or_default();
