@@ -29,8 +29,6 @@ const AIMS: &[(&str, &str)] = &[
     ("the same while another floods with lists of 10,000", "within 5 x its own alone"),
 ];
 
-/// Between these lines of the document everything is generated; the rest is kept.
-
 fn measure(subject: &mut Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let measured = runtime.block_on(workloads::run(subject, quick));
