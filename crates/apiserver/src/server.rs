@@ -623,10 +623,7 @@ impl Inner {
 
     /// Whether a namespace is on its way out.
     pub fn is_terminating(&self, namespace: &Entry) -> bool {
-        *namespace
-            .memo
-            .get_or_init(|| Terminating(memchr_contains(&namespace.value, b"\"deletionTimestamp\"")))
-            .map_or(&false, |terminating| &terminating.0)
+        terminating(namespace)
     }
 
     /// Further writes that belong to a write: what the object reserves or gives back.
@@ -731,6 +728,15 @@ struct Uid {
 
 struct Terminating(bool);
 
+fn terminating(namespace: &Entry) -> bool {
+    let look = || memchr_contains(&namespace.value, b"\"deletionTimestamp\"");
+    match namespace.memo.get_or_init(|| Terminating(look())) {
+        Some(terminating) => terminating.0,
+        // Somebody who watches with a selector was here first, and noted something else.
+        None => look(),
+    }
+}
+
 fn memchr_contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
@@ -760,5 +766,23 @@ where
         let server = self.server.clone();
         request.extensions_mut().insert(self.user.clone());
         Box::pin(async move { Ok(server.handle(request).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Expect, Transaction};
+
+    #[tokio::test]
+    async fn a_namespace_that_goes_is_seen_to_go_whatever_others_noted_on_it() {
+        let store = Store::in_memory(store::Options::default());
+        for (name, text) in [("goes", r#"{"metadata":{"deletionTimestamp":"x"}}"#), ("stays", r#"{"metadata":{}}"#)] {
+            let op = Op::put("n", name, text.as_bytes().to_vec(), Expect::Absent);
+            store.commit(Transaction { ops: vec![op] }).await.unwrap();
+            let entry = store.get("n", name).unwrap();
+            entry.memo.get_or_init(|| "what a watch noted");
+            assert_eq!(terminating(&entry), name == "goes");
+        }
     }
 }
