@@ -76,7 +76,8 @@ fn legacy(resource: &Resource) -> Value {
     if !resource.categories.is_empty() {
         entry["categories"] = strings(&resource.categories);
     }
-    if resource.has_verb("get") {
+    // The state of components is asked for, not stored.
+    if resource.has_verb("get") && &*resource.kind != "ComponentStatus" {
         entry["storageVersionHash"] = storage_hash(resource).into();
     }
     entry

@@ -60,6 +60,9 @@ pub fn table(
             row
         })
         .collect();
+    // As in Kubernetes, kinds without columns of their own have no rows rather than none.
+    let plain = !resource.is_custom() && !kinds::columns::has_own(&resource.group, &resource.kind);
+    let rows = if rows.is_empty() && plain { Value::Null } else { Value::Array(rows) };
     let definitions: Value = if columns {
         match &resource.nature {
             Nature::BuiltIn(_) => kinds::columns::definitions(&resource.group, &resource.kind)

@@ -31,7 +31,7 @@ pub fn refusal(user: &Arc<User>, info: &RequestInfo, reason: &str) -> Status {
     let more = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     if !info.is_resource {
         let message = format!("forbidden: User {:?} cannot {} path {:?}{more}", user.name, info.verb, info.path);
-        return Status::new(403, "Forbidden", message);
+        return Status::bare(403, "Forbidden", message);
     }
     let mut resource = info.resource.clone();
     if !info.subresource.is_empty() {

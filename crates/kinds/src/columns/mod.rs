@@ -114,6 +114,11 @@ pub fn definitions(group: &str, kind: &str) -> &'static [Column] {
     printer(group, kind).columns
 }
 
+/// Whether a kind has columns of its own.
+pub fn has_own(group: &str, kind: &str) -> bool {
+    !std::ptr::eq(printer(group, kind), &DEFAULT)
+}
+
 /// The cells of an object's row. `now` is in seconds since 1970.
 pub fn cells(group: &str, kind: &str, object: &Value, now: i64) -> Vec<Value> {
     (printer(group, kind).cells)(object, now)
