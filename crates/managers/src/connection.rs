@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conductor_claims::lifecycle::{Connection, binding_name};
+use conductor_claims::lifecycle::{Connection, SYSTEM_NAMESPACE, binding_name};
 use conductor_claims::template::{Expressions, render};
 use conductor_claims::types::ResourceType;
 use serde_json::{Map, Value, json};
@@ -71,17 +71,23 @@ impl Wiring {
         if kind.is_empty() {
             return Ok(());
         }
-        let Some(live) = api.get(api_version, kind, text(&first["namespace"]), text(&first["name"])).await? else {
-            return Ok(());
+        let (place, name) = (text(&first["namespace"]), text(&first["name"]));
+        // an implementation that may not be read says so on its resource
+        let live = match desk.cx.provisioner.get(api_version, kind, place, name).await {
+            Err(failure) if failure.code == 403 => return Ok(()),
+            read => read?,
         };
+        let Some(live) = live else { return Ok(()) };
         self.provider = Some(kind.to_owned());
         let uid = text(&claim["metadata"]["uid"]);
         let own = live["status"]["connections"].as_array().into_iter().flatten();
         let own = own.into_iter().find(|c| text(&c["claimUid"]) == uid).map(|c| &c["secretRef"]);
         let reference = own.unwrap_or(&live["status"]["connectionSecretRef"]);
         let name = reference.as_str().unwrap_or_else(|| text(&reference["name"]));
-        let namespace = Some(text(&reference["namespace"])).filter(|n| !n.is_empty());
-        let namespace = namespace.unwrap_or_else(|| text(&live["metadata"]["namespace"]));
+        // whoever can report on an implementation gives away Secrets of the system's own namespace, and no others
+        let namespace = SYSTEM_NAMESPACE;
+        let elsewhere = reference["namespace"].as_str().is_some_and(|n| !n.is_empty() && n != namespace);
+        let name = if elsewhere { "" } else { name };
         let mut details: Option<Map<String, Value>> = None;
         if !name.is_empty() {
             desk.note_secret(namespace, name, claim);

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::clock::now;
 use crate::connection::Wiring;
 use crate::desk::{Desk, Found, Key, Outcome, Trouble};
+use crate::implementations::NOT_ALLOWED;
 use crate::volumes::leading;
 
 fn text(value: &Value) -> &str {
@@ -132,7 +133,16 @@ impl Desk {
         for implementation in &intended {
             let target = &implementation.target;
             (self.cx.follow)(&target.api_version, &target.kind);
-            let found = self.cx.api.get(&target.api_version, &target.kind, &target.namespace, &target.name).await?;
+            let read =
+                self.cx.provisioner.get(&target.api_version, &target.kind, &target.namespace, &target.name).await;
+            let found = match read {
+                Err(failure) if failure.code == 403 => {
+                    let message = format!("its implementation cannot be made: {failure}: {NOT_ALLOWED}");
+                    self.send(resource_failed(&object, "NotAllowed", &message, &now())).await?;
+                    return Err(failure.into());
+                }
+                found => found?,
+            };
             let owner = found.as_ref().map_or("", |o| text(&o["metadata"]["labels"][RESOURCE_UID]));
             let other = match &found {
                 Some(object) if !owner.is_empty() && owner != uid => {
@@ -160,10 +170,7 @@ impl Desk {
             if broken.purpose == "make the implementation" && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
                 let (reason, advice) = match broken.failure.code {
                     404 => ("KindMissing", "install its provider, or correct the template"),
-                    403 => (
-                        "NotAllowed",
-                        "grant it in a ClusterRole labelled conductor.io/aggregate-to-provisioner: \"true\"",
-                    ),
+                    403 => ("NotAllowed", NOT_ALLOWED),
                     _ => ("Refused", "correct the template"),
                 };
                 let message = format!("its implementation cannot be made: {}: {advice}", broken.failure);

@@ -17,6 +17,10 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// What helps when the provisioner may not do what a template asks for.
+pub(crate) const NOT_ALLOWED: &str = "an administrator allows a kind in a ClusterRole labelled conductor.io/aggregate-to-provisioner: \"true\" \
+     (get, list, watch, create, update, patch, delete); or correct the template";
+
 /// Kinds of implementations that are wanted followed, each told once.
 pub(crate) struct Following {
     known: Mutex<HashSet<(String, String)>>,

@@ -41,8 +41,11 @@ pub fn objects() -> Result<Vec<Value>, String> {
 
 /// The name of the managers' service account and of their ClusterRole's binding.
 pub const ACCOUNT: &str = "managers";
+/// The name of the service account with whose rights implementations are read and written. The managers act as it.
+pub const PROVISIONER: &str = "provisioner";
 
-/// What the managers may do, and what is added to it: by providers for their kinds, by administrators for their types.
+/// What the managers may do, to which administrators add for their types; and apart from it what templates may ask for, to which
+/// providers add their kinds. Whoever writes a template need not have the managers' rights, and does not get them.
 fn rights() -> Result<Vec<Value>, String> {
     let look = ["get", "list", "watch"];
     let work = ["get", "list", "watch", "create", "update", "patch", "delete"];
@@ -90,18 +93,20 @@ fn rights() -> Result<Vec<Value>, String> {
             &work,
         ),
         rule(&["storage.k8s.io"], &["storageclasses"], &["use"]),
+        rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
         rule(&["transactions.conductor.io"], &["transactions"], &["create"]),
         rule(&groups, &["*"], &[&work[..], &["use", "deletecollection"]].concat()),
     ];
-    let role = "conductor:managers";
-    let label = |name: &str| json!({"matchLabels": {name: "true"}});
-    let aggregated = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role},
-        "aggregationRule": {"clusterRoleSelectors": [
-            label("conductor.io/aggregate-to-managers"), label("conductor.io/aggregate-to-provisioner"),
-        ]},
-        "rules": [],
-    });
+    let rbac = "rbac.authorization.k8s.io";
+    let version = format!("{rbac}/v1");
+    let aggregated = |name: &str| {
+        let label = format!("conductor.io/aggregate-to-{name}");
+        json!({
+            "apiVersion": version, "kind": "ClusterRole", "metadata": {"name": format!("conductor:{name}")},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]},
+            "rules": [],
+        })
+    };
     let base = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "conductor:managers-base", "labels": {"conductor.io/aggregate-to-managers": "true"}},
@@ -112,16 +117,32 @@ fn rights() -> Result<Vec<Value>, String> {
         "metadata": {"name": "conductor:provisioner-aws", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
         "rules": [rule(&["database.aws.conductor.io"], &["*"], &work)],
     });
-    let account = json!({
-        "apiVersion": "v1", "kind": "ServiceAccount",
-        "metadata": {"name": ACCOUNT, "namespace": SYSTEM_NAMESPACE},
+    let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}});
+    let subject = |name: &str| json!([{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}]);
+    let binding = |name: &str| {
+        let role = format!("conductor:{name}");
+        json!({
+            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": role},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+            "subjects": subject(name),
+        })
+    };
+    let act = format!("conductor:act-as-{PROVISIONER}");
+    let within = json!({"name": act, "namespace": SYSTEM_NAMESPACE});
+    let acting = json!({
+        "apiVersion": version, "kind": "Role", "metadata": within,
+        "rules": [{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [PROVISIONER], "verbs": ["impersonate"]}],
     });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE}],
+    let act = json!({
+        "apiVersion": version, "kind": "RoleBinding", "metadata": within,
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": act},
+        "subjects": subject(ACCOUNT),
     });
-    Ok(vec![account, base, provider, aggregated, binding])
+    let mut all = vec![base, provider, acting, act];
+    for name in [ACCOUNT, PROVISIONER] {
+        all.extend([account(name), aggregated(name), binding(name)]);
+    }
+    Ok(all)
 }
 
 fn namespace() -> Value {

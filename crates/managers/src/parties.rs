@@ -99,6 +99,7 @@ pub fn roles() -> Result<Vec<Value>, String> {
 /// The policies that need no type to exist, and those of the built-in types.
 pub fn policies() -> Result<Vec<Value>, String> {
     let mut all = infrastructure();
+    all.extend(paths());
     all.extend(guards(&Guarded {
         name: "persistentvolumes",
         group: "",
@@ -121,6 +122,36 @@ pub fn type_roles() -> Result<Vec<Value>, String> {
         all.extend(access(&kind).into_iter().filter(|own| own["kind"] == "ClusterRole"));
     }
     Ok(all)
+}
+
+/// Templates name no directory of a machine: what is made from one comes from the provisioner, who may not.
+fn paths() -> Vec<Value> {
+    let name = "templates-name-no-directory";
+    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
+    let path = |object: &str| format!("(has({object}.spec) && has({object}.spec.path) ? {object}.spec.path : '')");
+    let names = format!("{} != ''", path("object"));
+    let anew = format!("oldObject == null || {} != {}", path("object"), path("oldObject"));
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["volume.local.conductor.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["directoryvolumes"],
+            }]},
+            "matchConditions": [{"name": "names-a-directory", "expression": names}, {"name": "anew", "expression": anew}],
+            "validations": [{
+                "expression": "authorizer.group('conductor.io').resource('infrastructures').check('use').allowed()",
+                "message": "spec.path names a directory of a machine, which takes the verb use on infrastructures.conductor.io: declare a DirectoryVolume instead of a template, or leave the path out",
+                "reason": "Forbidden",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    vec![policy, binding]
 }
 
 /// The volumes that a Pod may have: claims, and what comes from the API itself.

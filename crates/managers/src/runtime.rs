@@ -13,6 +13,7 @@ use crate::desk::{Context, Desk, DeskSink, Role};
 use crate::events::Events;
 use crate::expressions::Evaluator;
 use crate::implementations::{Following, OwnedSink, SecretSink};
+use crate::install::PROVISIONER;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::transport::Transport;
@@ -133,6 +134,7 @@ impl Managers {
         let follow = following.clone();
         let cx = Arc::new(Context {
             api: api.clone(),
+            provisioner: api.acting_as(PROVISIONER),
             transport,
             consumers: consumers.clone(),
             events,
@@ -169,7 +171,7 @@ impl Managers {
             tasks.spawn(Watch::all("v1", "Secret").within(SYSTEM_NAMESPACE).run(api.clone(), sink));
             types = Some(Types::start(&cx, &desks, options.workers, &mut tasks));
         }
-        let (owned, watching) = (desks.clone(), api);
+        let (owned, watching) = (desks.clone(), api.acting_as(PROVISIONER));
         tasks.spawn(async move {
             let mut watches = JoinSet::new();
             while let Some((api_version, kind)) = wanted.recv().await {

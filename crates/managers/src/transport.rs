@@ -8,6 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::api::{APPLY, Api, FIELD_MANAGER, Failure, JSON, MERGE};
+use crate::install::PROVISIONER;
 
 const GROUP_VERSION: &str = "transactions.conductor.io/v1alpha1";
 const PATH: &str = "/apis/transactions.conductor.io/v1alpha1/transactions";
@@ -30,6 +31,8 @@ pub struct Broken {
 #[derive(Clone)]
 pub struct Transport {
     api: Api,
+    /// Writes implementations: what templates ask for is no more than the provisioner may do.
+    provisioner: Api,
     transactions: bool,
 }
 
@@ -41,12 +44,12 @@ impl Transport {
             Err(failure) if failure.code == 404 => false,
             Err(failure) => return Err(failure),
         };
-        Ok(Transport { api, transactions })
+        Ok(Transport { transactions, ..Transport::ordered(api) })
     }
 
     /// Always in order, whatever discovery says; for tests.
     pub fn ordered(api: Api) -> Transport {
-        Transport { api, transactions: false }
+        Transport { provisioner: api.acting_as(PROVISIONER), api, transactions: false }
     }
 
     /// Whether lists go as one Transaction.
@@ -56,29 +59,33 @@ impl Transport {
 
     /// Sends a plan's writes. The versions they yield, in their order; empty for what is gone.
     pub async fn send(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
-        let lists = &plan.writes;
-        if self.transactions && lists.len() > 1 && lists.len() <= MOST {
-            return self.transaction(lists).await;
-        }
-        let mut done: Vec<String> = Vec::with_capacity(lists.len());
-        for write in lists {
-            match self.write(write, &done).await {
-                Ok(version) => done.push(version),
-                Err(failure) => return Err(Broken { purpose: write.purpose, failure, done }),
+        let mut done: Vec<String> = Vec::with_capacity(plan.writes.len());
+        // a Transaction has one sender, and so the writes of one sender
+        for list in plan.writes.chunk_by(|a, b| a.implementation == b.implementation) {
+            if self.transactions && !list[0].implementation && list.len() > 1 && list.len() <= MOST {
+                let versions = self.transaction(list, &done).await?;
+                done.extend(versions);
+                continue;
+            }
+            for write in list {
+                match self.write(write, &done).await {
+                    Ok(version) => done.push(version),
+                    Err(failure) => return Err(Broken { purpose: write.purpose, failure, done }),
+                }
             }
         }
         Ok(done)
     }
 
-    async fn transaction(&self, writes: &[Write]) -> Result<Vec<String>, Broken> {
+    async fn transaction(&self, writes: &[Write], done: &[String]) -> Result<Vec<String>, Broken> {
         let broken = |at: usize, failure| Broken {
             purpose: writes.get(at).map_or("send the writes", |w| w.purpose),
             failure,
-            done: Vec::new(),
+            done: done.to_vec(),
         };
         let mut operations = Vec::with_capacity(writes.len());
         for (at, write) in writes.iter().enumerate() {
-            operations.push(self.operation(write).await.map_err(|failure| broken(at, failure))?);
+            operations.push(self.operation(write, done).await.map_err(|failure| broken(at, failure))?);
         }
         let body = json!({
             "apiVersion": GROUP_VERSION,
@@ -95,7 +102,7 @@ impl Transport {
         Ok(versions)
     }
 
-    async fn operation(&self, write: &Write) -> Result<Value, Failure> {
+    async fn operation(&self, write: &Write, done: &[String]) -> Result<Value, Failure> {
         let target = &write.target;
         let served = self.api.served(&target.api_version, &target.kind).await?;
         let (group, version) = target.api_version.split_once('/').unwrap_or(("", &target.api_version));
@@ -134,7 +141,7 @@ impl Transport {
             preconditions["uid"] = json!(write.uid);
         }
         // what follows a write of the same list sees that write: its version is the list's own affair
-        if let Version::Exactly(version) = &write.version {
+        if let Some(version) = expected(write, done) {
             preconditions["resourceVersion"] = json!(version);
         }
         operation["preconditions"] = preconditions;
@@ -143,16 +150,12 @@ impl Transport {
 
     async fn write(&self, write: &Write, done: &[String]) -> Result<String, Failure> {
         let target = &write.target;
-        let served = self.api.served(&target.api_version, &target.kind).await?;
+        let api = if write.implementation { &self.provisioner } else { &self.api };
+        let served = api.served(&target.api_version, &target.kind).await?;
         let name = if write.verb == Verb::Create { "" } else { &target.name };
         let path = served.path(&target.api_version, &target.namespace, name, target.status);
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        let expected = match &write.version {
-            Version::Any => None,
-            Version::Exactly(version) => Some(version.as_str()),
-            Version::After(earlier) => done.get(*earlier).map(String::as_str),
-        }
-        .filter(|v| !v.is_empty());
+        let expected = expected(write, done);
         let with_preconditions = || {
             let mut body = write.body.clone();
             if !write.uid.is_empty() {
@@ -164,11 +167,9 @@ impl Transport {
             body.to_string().into_bytes()
         };
         let answer = match write.verb {
-            Verb::Create => self.api.call(Method::POST, &path, JSON, write.body.to_string().into_bytes()).await?,
-            Verb::Patch => self.api.call(Method::PATCH, &path, MERGE, with_preconditions()).await?,
-            Verb::Apply => {
-                self.api.call(Method::PATCH, &format!("{path}&force=true"), APPLY, with_preconditions()).await?
-            }
+            Verb::Create => api.call(Method::POST, &path, JSON, write.body.to_string().into_bytes()).await?,
+            Verb::Patch => api.call(Method::PATCH, &path, MERGE, with_preconditions()).await?,
+            Verb::Apply => api.call(Method::PATCH, &format!("{path}&force=true"), APPLY, with_preconditions()).await?,
             Verb::Delete => {
                 let mut options =
                     json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
@@ -178,11 +179,21 @@ impl Transport {
                 if let Some(version) = expected {
                     options["preconditions"]["resourceVersion"] = json!(version);
                 }
-                self.api.call(Method::DELETE, &path, JSON, options.to_string().into_bytes()).await?
+                api.call(Method::DELETE, &path, JSON, options.to_string().into_bytes()).await?
             }
         };
         Ok(answer["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
+}
+
+/// The version an object must have: as it was seen, or as an earlier write left it.
+fn expected<'v>(write: &'v Write, done: &'v [String]) -> Option<&'v str> {
+    let version = match &write.version {
+        Version::Any => None,
+        Version::Exactly(version) => Some(version.as_str()),
+        Version::After(earlier) => done.get(*earlier).map(String::as_str),
+    };
+    version.filter(|version| !version.is_empty())
 }
 
 /// What is needed of an answer; the rest of it is passed over.

@@ -1,15 +1,17 @@
 //! PersistentVolumes and their claims: what a desk does about them.
 
+use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::matching::{Decision, Reason, Summary};
 use conductor_claims::volumes::{
     IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, made_name,
-    volume, volume_claim, wants_more,
+    volume, volume_claim, volume_claim_held, wants_more,
 };
 use serde_json::Value;
 
 use crate::api::Failure;
 use crate::clock::now;
 use crate::desk::{Desk, Found, Key, Outcome, Trouble};
+use crate::implementations::NOT_ALLOWED;
 
 /// The kind of the object that a StorageClass of ours names in `parameters.template`.
 pub const TEMPLATE: (&str, &str) = ("conductor.io/v1alpha1", "VolumeTemplate");
@@ -69,6 +71,9 @@ impl Desk {
             Ok(gathered) => gathered,
             Err(failure) => {
                 self.state.lock().index.forget(&uid);
+                if failure.code == 403 {
+                    self.say_held(&claim, &failure).await?;
+                }
                 return Err(failure.into());
             }
         };
@@ -111,8 +116,25 @@ impl Desk {
                 (self.cx.follow)(&write.target.api_version, &write.target.kind);
             }
         }
-        self.send_for_claim(&uid, plan).await?;
+        if let Err(broken) = self.send_for_claim(&uid, plan).await {
+            let held = broken.purpose == "make the volume's implementation";
+            if held && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
+                self.say_held(&claim, &broken.failure).await?;
+            }
+            return Err(broken.into());
+        }
         Ok(outcome)
+    }
+
+    /// Says on a claim what keeps its volume from being made.
+    async fn say_held(&self, claim: &Value, failure: &Failure) -> Result<(), Trouble> {
+        let (reason, advice) = match failure.code {
+            404 => ("KindMissing", "install its provider, or correct the template"),
+            403 => ("NotAllowed", NOT_ALLOWED),
+            _ => ("Refused", "correct the template"),
+        };
+        let message = format!("what is behind its volume cannot be made: {failure}: {advice}");
+        Ok(self.send(volume_claim_held(claim, reason, message, &now())).await?)
     }
 
     /// The volume, what making one takes, and the default class.
@@ -138,12 +160,10 @@ impl Desk {
             return Ok((live, None, default));
         };
         let object = &template["spec"]["template"];
-        let place = Some(text(&object["metadata"]["namespace"])).filter(|n| !n.is_empty());
-        let place = place.unwrap_or(conductor_claims::lifecycle::SYSTEM_NAMESPACE);
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let implementation = match growing {
             Some(volume) => self.behind(volume).await?,
-            None => self.cx.api.get(api_version, kind, place, &made_name(claim)).await?,
+            None => self.cx.provisioner.get(api_version, kind, SYSTEM_NAMESPACE, &made_name(claim)).await?,
         };
         (self.cx.follow)(api_version, kind);
         Ok((live, Some(Parts { class, template, implementation }), default))
@@ -158,7 +178,7 @@ impl Desk {
         let behind: Value = serde_json::from_str(text(&annotations[IMPLEMENTATION])).unwrap_or_default();
         let part = |key: &str| text(&behind[key]);
         (self.cx.follow)(part("apiVersion"), part("kind"));
-        self.cx.api.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await
+        self.cx.provisioner.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await
     }
 
     pub(crate) async fn volume(&self, name: &str, protect: bool, fresh: bool) -> Result<Outcome, Trouble> {

@@ -279,3 +279,93 @@ async fn pods_of_users_name_no_infrastructure() {
     let path = json!([{"name": "a", "hostPath": {"path": "/"}}]);
     assert_eq!(jane.send(Method::POST, &format!("{pods}?dryRun=All"), &pod(path)).await.0, 201);
 }
+
+/// Waits until a resource or claim says a reason in its status or in a condition, and gives its text.
+async fn said(cluster: &Cluster, object: &conductor_claims::lifecycle::Target, reason: &str) -> String {
+    let found = cluster.until(object, reason, |o| o.is_some_and(|o| o["status"].to_string().contains(reason))).await;
+    found.map(|o| o["status"].to_string()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_gives_nobody_the_managers_rights() {
+    let (cluster, [_, claus, ..]) = people().await;
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "kube-system"}, "stringData": {"a": "b"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": "b"}}),
+        json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"labels": {"conductor.io/aggregate-to-cluster-admin": "true"}},
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}),
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]},
+            "validations": [{"expression": "false"}]}}),
+    ];
+    let databases = format!("{DATABASES}/relationaldatabases");
+    for (i, template) in objects.iter().enumerate() {
+        let name = format!("evil{i}");
+        let resource = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": name},
+            "spec": {"engine": "x", "templates": [{"name": "a", "template": template}]}});
+        let (code, answer) = claus.send(Method::POST, &databases, &resource).await;
+        assert_eq!(code, 201, "{answer}");
+        let at = common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", &name);
+        let text = said(&cluster, &at, if i == 0 { "TemplateFailed" } else { "NotAllowed" }).await;
+        let advice =
+            if i == 0 { "implementations live in conductor-system" } else { "conductor.io/aggregate-to-provisioner" };
+        assert!(text.contains(advice), "{text}");
+        let kind = template["kind"].as_str().expect("a kind");
+        let all =
+            cluster.api.list(template["apiVersion"].as_str().expect("a version"), kind, "").await.expect("a list");
+        let named = |o: &&Value| o["metadata"]["name"].as_str().is_some_and(|n| n.starts_with("evil"));
+        assert!(!all.iter().any(|o| named(&o)), "{kind} was made");
+    }
+    // Nor is anything read, taken over or deleted for her: an existing Secret adopted and shown to her claim.
+    cluster.create(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": "conductor-system"}, "stringData": {"k": "hidden"}})).await;
+    let resource = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": "thief"},
+        "spec": {"engine": "x", "readyWhen": "true", "reclaimPolicy": "Delete", "connection": {"password": "implementation.data.k"},
+            "implementationRef": {"apiVersion": "v1", "kind": "Secret", "name": "key"}}});
+    let (code, answer) = claus.send(Method::POST, &databases, &resource).await;
+    assert_eq!(code, 201, "{answer}");
+    said(&cluster, &common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "thief"), "NotAllowed")
+        .await;
+    let key = cluster.get(&common::target("v1", "Secret", "conductor-system", "key")).await.expect("is there");
+    assert!(key["metadata"]["labels"].is_null(), "{key}");
+
+    // What an administrator allows is made.
+    cluster.create(&json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": "maps", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}]})).await;
+    let resource = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": "map"},
+        "spec": {"engine": "x", "readyWhen": "true", "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}}});
+    let (code, answer) = claus.send(Method::POST, &databases, &resource).await;
+    assert_eq!(code, 201, "{answer}");
+    let at = common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "map");
+    cluster.until(&at, "Available", common::phase_is("Available")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_of_a_volume_names_no_directory_of_the_machine() {
+    let (cluster, [jane, claus, ..]) = people().await;
+    let group = "volume.local.conductor.io";
+    cluster.create(&json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("directoryvolumes.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"kind": "DirectoryVolume", "listKind": "DirectoryVolumeList", "plural": "directoryvolumes", "singular": "directoryvolume"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})).await;
+    let (code, answer) = claus.send(Method::POST, "/apis/storage.k8s.io/v1/storageclasses", &json!({"metadata": {"name": "etc"}, "provisioner": "volume.conductor.io", "parameters": {"template": "etc"}})).await;
+    assert_eq!(code, 201, "{answer}");
+    let template = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "DirectoryVolume", "spec": {"path": "/etc", "size": "1Gi"}});
+    let object = json!({"apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "metadata": {"name": "etc"}, "spec": {"template": template}});
+    let (code, answer) = claus.send(Method::POST, "/apis/conductor.io/v1alpha1/volumetemplates", &object).await;
+    assert_eq!(code, 201, "{answer}");
+    let claims = "/api/v1/namespaces/shop/persistentvolumeclaims";
+    let (code, answer) = jane.send(Method::POST, claims, &common::volume_claim("shop", "a", "1Gi", "etc")).await;
+    assert_eq!(code, 201, "{answer}");
+    // Its kind is allowed to nobody yet, then to the provisioner as its provider does; the path still is not.
+    said(&cluster, &common::pvc("shop", "a"), "NotAllowed").await;
+    cluster.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "directories", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
+        "rules": [{"apiGroups": [group], "resources": ["directoryvolumes"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}]})).await;
+    said(&cluster, &common::pvc("shop", "a"), "spec.path names a directory of a machine").await;
+    let made = cluster.api.list(&format!("{group}/v1alpha1"), "DirectoryVolume", "").await.expect("a list");
+    assert!(made.is_empty(), "{made:?}");
+    // An administrator of infrastructure declares one.
+    let mut own = template;
+    own["metadata"] = json!({"name": "own", "namespace": "conductor-system"});
+    cluster.create(&own).await;
+}

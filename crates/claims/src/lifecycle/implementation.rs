@@ -34,14 +34,13 @@ pub fn implementations(
     let spec = &resource["spec"];
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let namespace = |value: &Value| value.as_str().filter(|n| !n.is_empty()).unwrap_or(SYSTEM_NAMESPACE).to_owned();
     let adopted = &spec["implementationRef"];
     if adopted.is_object() {
         return Ok(vec![Implementation {
             target: Target {
                 api_version: text(&adopted["apiVersion"]),
                 kind: text(&adopted["kind"]),
-                namespace: namespace(&adopted["namespace"]),
+                namespace: place(&adopted["namespace"])?,
                 name: text(&adopted["name"]),
                 status: false,
             },
@@ -75,7 +74,9 @@ pub fn implementations(
         if !object.is_object() {
             return Err("template must be an object".into());
         }
-        let place = namespace(&object["metadata"]["namespace"]);
+        let place = place(&object["metadata"]["namespace"])?;
+        // a report is the provider's to make
+        object.as_object_mut().map(|fields| fields.remove("status"));
         let own = if suffix.is_empty() { implementation_name(name) } else { joined(name, suffix) };
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
@@ -102,6 +103,16 @@ pub fn implementations(
         all.push(Implementation { target, wanted: Some(object), ready_when, replaceable });
     }
     Ok(all)
+}
+
+/// The namespace of an implementation, whatever its kind makes of it: the system's own.
+pub(crate) fn place(said: &Value) -> Result<String, String> {
+    match said.as_str().unwrap_or_default() {
+        "" | SYSTEM_NAMESPACE => Ok(SYSTEM_NAMESPACE.to_owned()),
+        other => Err(format!(
+            "metadata.namespace: implementations live in {SYSTEM_NAMESPACE}, not in {other}: leave the namespace out"
+        )),
+    }
 }
 
 fn implementation_name(resource: &str) -> String {
@@ -161,7 +172,17 @@ pub fn orphan(object: &Value) -> Plan {
     if ((implementation && !kept) || connection) && !deleting(object) {
         plan.delete(object, "its owner is gone");
     }
+    let target = Target::of(object);
+    if implementation || !is_connection(&target.api_version, &target.kind) {
+        plan.of_implementation();
+    }
     plan
+}
+
+/// Whether a kind is one of those that connection details have, which the managers write themselves.
+pub fn is_connection(api_version: &str, kind: &str) -> bool {
+    let kinds = [("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "Service"), ("discovery.k8s.io/v1", "EndpointSlice")];
+    kinds.contains(&(api_version, kind))
 }
 
 /// The uid of the owner whose going makes an object an [`orphan`].

@@ -19,7 +19,7 @@ mod write;
 
 pub use claim::{ClaimScene, claim, refused, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
-pub use implementation::{Implementation, implementations, orphan, owner};
+pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};
 pub use status::{Condition, condition_of, status_patch};
 pub use write::{Event, Plan, Target, Verb, Version, Write};
@@ -27,7 +27,7 @@ pub use write::{Event, Plan, Target, Verb, Version, Write};
 /// What the lives of volumes share.
 pub(crate) mod parts {
     pub(crate) use super::claim::{deleting, phase, refused, uid};
-    pub(crate) use super::implementation::{is_ready, reference_to};
+    pub(crate) use super::implementation::{is_ready, place, reference_to};
     pub(crate) use super::status::status_patch;
     pub(crate) use super::write::finalizer;
 }

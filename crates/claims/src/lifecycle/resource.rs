@@ -196,6 +196,7 @@ fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
     };
     if first["spec"]["scrub"] != *wanted {
         plan.patch(first, json!({"spec": {"scrub": wanted}}), "ask for a scrub");
+        plan.of_implementation();
         return;
     }
     if first["status"]["scrubbed"] != *wanted {
@@ -302,7 +303,10 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             match &implementation.wanted {
                 Some(_) if !kept.is_null() => return lost(scene, plan),
                 None if !kept.is_null() => return lost(scene, plan),
-                Some(wanted) => plan.create(wanted.clone(), "make the implementation"),
+                Some(wanted) => {
+                    plan.create(wanted.clone(), "make the implementation");
+                    plan.of_implementation();
+                }
                 None => why = format!("{name} does not exist"),
             }
             ready = false;
@@ -323,6 +327,7 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
                 json!({"metadata": {"labels": labels, "annotations": {RETAINED: null, RESOURCE_REF: reference_to(resource)}}}),
                 "adopt the implementation",
             );
+            plan.of_implementation();
             ready = false;
             continue;
         }
@@ -340,9 +345,11 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
                 json!({"metadata": {"annotations": {RECORDED: "true"}}}),
                 "mark the implementation as in service",
             );
+            plan.of_implementation();
         }
         if let Some(wanted) = implementation.wanted.as_ref().filter(|w| drifted(object, w)) {
             plan.apply(object, wanted.clone(), "bring the implementation back to its template");
+            plan.of_implementation();
         }
         match is_ready(implementation, object, resource, scene.expressions) {
             Ok(true) => {}
@@ -427,11 +434,13 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
         if keep {
             if object["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
                 plan.patch(object, json!({"metadata": {"annotations": {RETAINED: "true"}}}), "keep the implementation");
+                plan.of_implementation();
             }
         } else {
             gone = false;
             if !deleting(object) {
                 plan.delete(object, "remove the implementation");
+                plan.of_implementation();
             }
         }
     }

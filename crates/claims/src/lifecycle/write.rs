@@ -76,6 +76,9 @@ pub struct Write {
     pub version: Version,
     /// Why, for logs and plans.
     pub purpose: &'static str,
+    /// Whether it is about an implementation. What stands in a template is somebody else's wish: it is written with the
+    /// provisioner's rights, never with the managers' own.
+    pub implementation: bool,
 }
 
 /// Something a person would want to know.
@@ -124,7 +127,7 @@ impl Plan {
     fn push(&mut self, verb: Verb, target: Target, object: &Value, body: Value, purpose: &'static str) {
         let version = self.version(object);
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        self.writes.push(Write { verb, target, body, uid, version, purpose });
+        self.writes.push(Write { verb, target, body, uid, version, purpose, implementation: false });
     }
 
     /// Patches an object.
@@ -152,14 +155,30 @@ impl Plan {
             uid: String::new(),
             version: Version::Any,
             purpose,
+            implementation: false,
         });
+    }
+
+    /// Says of the last write that it is about an implementation.
+    pub(crate) fn of_implementation(&mut self) {
+        if let Some(last) = self.writes.last_mut() {
+            last.implementation = true;
+        }
     }
 
     /// Applies our fields to an object that exists.
     pub(crate) fn apply(&mut self, live: &Value, object: Value, purpose: &'static str) {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let target = Target::of(&object);
-        self.writes.push(Write { verb: Verb::Apply, target, body: object, uid, version: Version::Any, purpose });
+        self.writes.push(Write {
+            verb: Verb::Apply,
+            target,
+            body: object,
+            uid,
+            version: Version::Any,
+            purpose,
+            implementation: false,
+        });
     }
 
     pub(crate) fn event(&mut self, object: &Value, warning: bool, reason: &'static str, message: impl Into<String>) {

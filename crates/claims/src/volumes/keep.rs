@@ -57,6 +57,7 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
     let patch = difference(&before, &after);
     if !has(&live["spec"], &patch) {
         plan.patch(live, json!({"spec": patch}), "grow with the claim");
+        plan.of_implementation();
     }
     let condition = Condition::new(RESIZING, true, "Growing", "its volume is being made larger");
     if condition_of(claim, RESIZING).is_none_or(|(resizing, _, _)| !resizing)

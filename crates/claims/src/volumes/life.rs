@@ -131,7 +131,7 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
                 _ => ("NoMatch", counted),
             };
-            pending(scene, word, message, &mut plan);
+            pending(claim, scene.now, word, message, &mut plan);
         }
         Some(Decision::Provision { class, .. }) => {
             let made = match &scene.making {
@@ -139,11 +139,15 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 None => Err("there is no template under the name its parameters give".to_owned()),
             };
             match made {
-                Ok(Made::Going(message)) => pending(scene, "Provisioning", message, &mut plan),
-                Ok(Made::Waiting(message)) => pending(scene, "NotReady", message, &mut plan),
-                Err(error) => {
-                    pending(scene, "ProvisioningFailed", format!("class {class} cannot make it: {error}"), &mut plan)
-                }
+                Ok(Made::Going(message)) => pending(claim, scene.now, "Provisioning", message, &mut plan),
+                Ok(Made::Waiting(message)) => pending(claim, scene.now, "NotReady", message, &mut plan),
+                Err(error) => pending(
+                    claim,
+                    scene.now,
+                    "ProvisioningFailed",
+                    format!("class {class} cannot make it: {error}"),
+                    &mut plan,
+                ),
             }
         }
         None => {}
@@ -238,17 +242,24 @@ pub(super) fn lost(claim: &Value, reason: &'static str, message: String, now: &s
     }
 }
 
-fn pending(scene: &VolumeClaimScene<'_>, reason: &'static str, message: String, plan: &mut Plan) {
+fn pending(claim: &Value, now: &str, reason: &'static str, message: String, plan: &mut Plan) {
     let condition = Condition::new("Bound", false, reason, message.clone());
     // what is in the way of its volume is for whoever waits to know, each time it is something else
     let told = |(_, r, m): (bool, &str, &str)| r == reason && (reason != "NotReady" || m == message);
-    let news = !crate::lifecycle::condition_of(scene.claim, "Bound").is_some_and(told);
-    if let Some(status) = status_patch(scene.claim, json!({"phase": "Pending"}), &[condition], scene.now) {
-        plan.patch_status(scene.claim, status, "say why the claim waits");
+    let news = !crate::lifecycle::condition_of(claim, "Bound").is_some_and(told);
+    if let Some(status) = status_patch(claim, json!({"phase": "Pending"}), &[condition], now) {
+        plan.patch_status(claim, status, "say why the claim waits");
         if news {
-            plan.event(scene.claim, false, reason, message);
+            plan.event(claim, false, reason, message);
         }
     }
+}
+
+/// What is to be written about a claim that something outside keeps from getting its volume.
+pub fn volume_claim_held(claim: &Value, reason: &'static str, message: String, now: &str) -> Plan {
+    let mut plan = Plan::default();
+    pending(claim, now, reason, message, &mut plan);
+    plan
 }
 
 /// What is to be written about a PersistentVolume now.
@@ -318,6 +329,7 @@ fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
             "annotations": {RECORDED: "true", RESOURCE_REF: reference_to(scene.volume)},
         }});
         plan.patch(implementation, patch, "the implementation is the volume's");
+        plan.of_implementation();
     }
     say(scene, "Available", Value::Null, Value::Null, plan);
 }
@@ -326,7 +338,10 @@ fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
 fn discard(scene: &VolumeScene<'_>, plan: &mut Plan) {
     match scene.implementation {
         Some(implementation) if deleting(implementation) => {}
-        Some(implementation) => plan.delete(implementation, "its claim went before it was bound"),
+        Some(implementation) => {
+            plan.delete(implementation, "its claim went before it was bound");
+            plan.of_implementation();
+        }
         None => plan.delete(scene.volume, "its claim went before it was bound"),
     }
 }
@@ -349,10 +364,12 @@ fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
                 json!({"metadata": {"annotations": {RETAINED: "true"}}}),
                 "keep the implementation",
             );
+            plan.of_implementation();
         } else if !keep {
             gone = false;
             if !deleting(implementation) {
                 plan.delete(implementation, "its reclaim policy is Delete");
+                plan.of_implementation();
             }
         }
     }
@@ -392,7 +409,10 @@ fn reclaim(scene: &VolumeScene<'_>, plan: &mut Plan) {
         Some("Delete") if volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER) => {
             match scene.implementation {
                 Some(implementation) if deleting(implementation) => {}
-                Some(implementation) => plan.delete(implementation, "its reclaim policy is Delete"),
+                Some(implementation) => {
+                    plan.delete(implementation, "its reclaim policy is Delete");
+                    plan.of_implementation();
+                }
                 None => plan.delete(volume, "its reclaim policy is Delete"),
             }
         }
@@ -422,6 +442,7 @@ fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
     };
     if implementation["spec"]["scrub"].as_i64() != Some(number) {
         plan.patch(implementation, json!({"spec": {"scrub": number}}), "ask for a scrub");
+        plan.of_implementation();
         return;
     }
     if implementation["status"]["scrubbed"].as_i64() != Some(number) {

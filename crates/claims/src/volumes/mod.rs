@@ -9,7 +9,7 @@ mod provision;
 mod view;
 
 pub use keep::wants_more;
-pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim};
+pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim, volume_claim_held};
 pub use provision::{Making, made_name};
 pub use view::{ask, default_class, offer, profile, rules};
 

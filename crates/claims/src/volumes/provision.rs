@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::parts::{deleting, is_ready, uid};
+use crate::lifecycle::parts::{deleting, is_ready, place, uid};
 use crate::lifecycle::{
-    CLAIM_NAME, CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, SYSTEM_NAMESPACE, Target,
-    condition_of,
+    CLAIM_NAME, CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, Target, condition_of,
 };
 use crate::names::derived;
 use crate::template::{Expressions, render};
@@ -58,10 +57,10 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
+        // a report is the provider's to make
+        object.as_object_mut().map(|fields| fields.remove("status"));
         object["metadata"]["name"] = json!(name);
-        if !object["metadata"]["namespace"].is_string() {
-            object["metadata"]["namespace"] = json!(SYSTEM_NAMESPACE);
-        }
+        object["metadata"]["namespace"] = json!(place(&object["metadata"]["namespace"])?);
         if !object["metadata"]["labels"].is_object() {
             object["metadata"]["labels"] = json!({});
         }
@@ -72,6 +71,7 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
         let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
         object["metadata"]["annotations"][CLAIM_NAME] = json!(format!("{}/{}", text("namespace"), text("name")));
         plan.create(object, "make the volume's implementation");
+        plan.of_implementation();
         return Ok(Made::Going(format!("volume {name} is being made")));
     };
     if live["metadata"]["labels"][CLAIM_UID].as_str() != Some(uid(claim)) || deleting(live) {

@@ -11,7 +11,7 @@ use http::{Method, Request, header};
 use kube::client::Body;
 use serde_json::Value;
 
-use conductor_claims::lifecycle::Target;
+use conductor_claims::lifecycle::{SYSTEM_NAMESPACE, Target};
 
 pub use discovery::{Discovery, Served};
 pub use failure::Failure;
@@ -25,6 +25,8 @@ pub const FIELD_MANAGER: &str = "conductor";
 pub struct Api {
     client: kube::Client,
     discovery: Arc<Discovery>,
+    /// Whose rights count, if not the client's own.
+    acting: Option<http::HeaderValue>,
 }
 
 /// Text as it may stand in a query.
@@ -36,7 +38,17 @@ pub(crate) fn escaped(text: &str) -> String {
 impl Api {
     /// Over any client.
     pub fn new(client: kube::Client) -> Api {
-        Api { client, discovery: Arc::default() }
+        Api { client, discovery: Arc::default(), acting: None }
+    }
+
+    /// The same with the rights of a service account of the system's, for whoever may act as it.
+    pub fn acting_as(&self, account: &str) -> Api {
+        let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{account}");
+        Api { acting: http::HeaderValue::try_from(user).ok(), ..self.clone() }
+    }
+
+    pub(crate) fn is_acting(&self) -> bool {
+        self.acting.is_some()
     }
 
     /// Sends a request and reads the answer as JSON.
@@ -59,8 +71,11 @@ impl Api {
         kind: &str,
         body: Vec<u8>,
     ) -> Result<http::Response<Body>, Failure> {
-        let request = Request::builder()
-            .method(method)
+        let mut request = Request::builder().method(method);
+        if let Some(user) = &self.acting {
+            request = request.header("impersonate-user", user);
+        }
+        let request = request
             .uri(path)
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, kind)

@@ -74,7 +74,9 @@ impl Watch {
                 Err(failure) => {
                     failures = (failures + 1).min(8);
                     if failure.code == 403 && failures == 1 {
-                        let add = "add a ClusterRole labelled conductor.io/aggregate-to-managers: \"true\" for it";
+                        let whose = if api.is_acting() { "provisioner" } else { "managers" };
+                        let add =
+                            format!("add a ClusterRole labelled conductor.io/aggregate-to-{whose}: \"true\" for it");
                         tracing::warn!(kind = %self.kind, %failure, "not allowed to watch: {add}");
                     }
                     tracing::debug!(kind = %self.kind, %failure, "the watch broke; starting again");

@@ -49,6 +49,8 @@ pub(crate) enum Item {
 /// What all desks share.
 pub struct Context {
     pub(crate) api: Api,
+    /// Reads implementations, with no more rights than it takes.
+    pub(crate) provisioner: Api,
     pub(crate) transport: Transport,
     pub(crate) consumers: Arc<Consumers>,
     pub(crate) events: Events,

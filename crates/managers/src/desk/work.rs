@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{Presence, orphan, owner};
+use conductor_claims::lifecycle::{Presence, is_connection, orphan, owner};
 use serde_json::{Value, json};
 
 use super::{Desk, Item, Key};
@@ -169,7 +169,9 @@ impl Desk {
 
     /// An object whose owner is gone is removed, where that is ours to do.
     async fn orphan(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<Outcome, Trouble> {
-        let Some(object) = self.cx.api.get(api_version, kind, namespace, name).await? else {
+        let own = is_connection(api_version, kind);
+        let api = if own { &self.cx.api } else { &self.cx.provisioner };
+        let Some(object) = api.get(api_version, kind, namespace, name).await? else {
             return Ok(Outcome::Settled);
         };
         if owner(&object).is_none() || crate::orphans::owner_lives(&self.cx.api, &object).await? {
