@@ -6,6 +6,7 @@ use machinery::status::Status;
 
 use crate::body::Body;
 use crate::context::Context;
+use crate::heavy::{LARGE, aside};
 use crate::media::{Encoding, Form};
 use crate::render::Renderer;
 use crate::request::ListOptions;
@@ -64,7 +65,15 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         "delete" => finish(cx, cx.delete(body).await?).await,
         "list" => {
             let page = cx.page(&ListOptions::from_query(&cx.query)?).await?;
-            Ok(answer(200, renderer(cx)?.list(page), content_type(cx)))
+            let renderer = renderer(cx)?;
+            let large = page.entries.iter().map(|entry| entry.value.len()).sum::<usize>() > LARGE;
+            let body = if large && !renderer.copies(&page) {
+                let _turn = cx.server.heavy_turn(&cx.user).await?;
+                aside(|| renderer.list(page))
+            } else {
+                renderer.list(page)
+            };
+            Ok(answer(200, body, content_type(cx)))
         }
         "watch" => {
             let pieces = cx.watch(&ListOptions::from_query(&cx.query)?).await?;

@@ -15,14 +15,19 @@ const WAITING_OF_ONE: usize = 400;
 /// How many requests wait in all.
 const WAITING: usize = 10_000;
 
-/// Lets a number of requests in at a time.
+/// Lets a number of requests in at a time. One user has at most three quarters of the places: whose requests hang, in a webhook
+/// that does not answer, keeps out nobody else.
 ///
-/// Invariant: nobody waits while there is room.
+/// Invariant: nobody waits while there is room, but for those who have their share.
 #[derive(Clone)]
 pub struct Gate(Arc<Mutex<State>>);
 
 struct State {
     room: usize,
+    /// How many places one user may have.
+    share: usize,
+    /// Who has how many.
+    held: HashMap<Arc<str>, usize>,
     waiting: usize,
     queues: HashMap<Arc<str>, VecDeque<oneshot::Sender<Pass>>>,
     /// Those who wait, in the order of their turns.
@@ -30,20 +35,62 @@ struct State {
 }
 
 /// A place inside; given to the next who waits when dropped.
-pub struct Pass(Option<Gate>);
+pub struct Pass(Option<(Gate, Arc<str>)>);
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        if let Some(gate) = self.0.take() {
-            gate.leave();
+        if let Some((gate, user)) = self.0.take() {
+            gate.leave(&user);
         }
+    }
+}
+
+impl State {
+    fn may_enter(&self, user: &str) -> bool {
+        self.room > 0 && self.held.get(user).is_none_or(|held| *held < self.share)
+    }
+
+    fn take(&mut self, user: Arc<str>) {
+        self.room -= 1;
+        *self.held.entry(user).or_default() += 1;
+    }
+
+    /// The next request that may enter, and whose it is.
+    fn next(&mut self) -> Option<(oneshot::Sender<Pass>, Arc<str>)> {
+        for _ in 0..self.turns.len() {
+            let user = self.turns.pop_front()?;
+            if !self.may_enter(&user) {
+                self.turns.push_back(user);
+                continue;
+            }
+            let Some(queue) = self.queues.get_mut(&user) else { continue };
+            let next = queue.pop_front();
+            if queue.is_empty() {
+                self.queues.remove(&user);
+            } else {
+                self.turns.push_back(user.clone());
+            }
+            if let Some(next) = next {
+                self.waiting -= 1;
+                self.take(user.clone());
+                return Some((next, user));
+            }
+        }
+        None
     }
 }
 
 impl Gate {
     /// Room for so many.
     pub fn new(room: usize) -> Gate {
-        Gate(Arc::new(Mutex::new(State { room, waiting: 0, queues: HashMap::new(), turns: VecDeque::new() })))
+        Gate(Arc::new(Mutex::new(State {
+            room,
+            share: (room * 3 / 4).max(1),
+            held: HashMap::new(),
+            waiting: 0,
+            queues: HashMap::new(),
+            turns: VecDeque::new(),
+        })))
     }
 
     /// Waits for a place; 429 for who comes with too many, or waits too long.
@@ -61,9 +108,10 @@ impl Gate {
 
     fn ask(&self, user: &str) -> Result<Pass, Option<oneshot::Receiver<Pass>>> {
         let mut state = self.0.lock();
-        if state.room > 0 {
-            state.room -= 1;
-            return Ok(Pass(Some(self.clone())));
+        if state.may_enter(user) {
+            let user: Arc<str> = state.held.get_key_value(user).map_or_else(|| user.into(), |(known, _)| known.clone());
+            state.take(user.clone());
+            return Ok(Pass(Some((self.clone(), user))));
         }
         let queued = state.queues.get(user).map_or(0, VecDeque::len);
         if state.waiting >= WAITING || queued >= WAITING_OF_ONE {
@@ -82,30 +130,27 @@ impl Gate {
         Err(Some(turn))
     }
 
-    /// Gives a place to the next, or leaves it free.
-    fn leave(&self) {
-        loop {
-            let next = {
-                let mut state = self.0.lock();
-                let Some(user) = state.turns.pop_front() else {
-                    state.room += 1;
-                    return;
-                };
-                let Some(queue) = state.queues.get_mut(&user) else { continue };
-                let next = queue.pop_front();
-                if queue.is_empty() {
-                    state.queues.remove(&user);
-                } else {
-                    state.turns.push_back(user);
-                }
-                state.waiting -= usize::from(next.is_some());
-                next
-            };
+    /// Takes a place back and gives it to the next, or leaves it free.
+    fn leave(&self, user: &Arc<str>) {
+        let mut state = self.0.lock();
+        state.room += 1;
+        if let Some(held) = state.held.get_mut(user) {
+            *held -= 1;
+            if *held == 0 {
+                state.held.remove(user);
+            }
+        }
+        while let Some((next, user)) = state.next() {
             // Who has given up in the meantime hands the place back at once.
-            let Some(next) = next else { continue };
-            match next.send(Pass(Some(self.clone()))) {
+            drop(state);
+            match next.send(Pass(Some((self.clone(), user.clone())))) {
                 Ok(()) => return,
                 Err(mut pass) => drop(pass.0.take()),
+            }
+            state = self.0.lock();
+            state.room += 1;
+            if let Some(held) = state.held.get_mut(&user) {
+                *held -= 1;
             }
         }
     }
@@ -140,6 +185,26 @@ mod tests {
         assert!(gate.enter("anybody").now_or_never().unwrap().is_ok());
         assert_eq!(gate.0.lock().room, 1);
         assert!(gate.0.lock().queues.is_empty() && gate.0.lock().waiting == 0);
+    }
+
+    #[tokio::test]
+    async fn one_user_leaves_room_for_others() {
+        let gate = Gate::new(4);
+        let mut hanging: Vec<Pass> = Vec::new();
+        for _ in 0..3 {
+            hanging.push(gate.enter("flood").now_or_never().unwrap().ok().unwrap());
+        }
+        let mut fourth = Box::pin(gate.enter("flood"));
+        assert!(fourth.as_mut().now_or_never().is_none(), "it has its share");
+        let quiet = gate.enter("quiet").now_or_never().unwrap().ok().unwrap();
+        assert!(gate.enter("quiet").now_or_never().is_none(), "there is no room");
+        drop(quiet);
+        assert!(fourth.as_mut().now_or_never().is_none(), "a place, but not for who has its share");
+        drop(hanging.pop());
+        assert!(fourth.now_or_never().unwrap().is_ok());
+        drop(hanging);
+        assert_eq!(gate.0.lock().room, 4);
+        assert!(gate.0.lock().held.is_empty() && gate.0.lock().queues.is_empty());
     }
 
     #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -27,12 +28,30 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
-/// How long a client may take for the TLS handshake.
+/// How long a client may take for the TLS handshake, and then for its first request.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take from one request to the whole headers of the next.
 const IDLE: Duration = Duration::from_secs(90);
-/// Connections beyond this many wait to be accepted.
+/// Connections beyond this many wait to be accepted; fewer where the process may not open as many files.
 const CONNECTIONS: usize = 20_000;
+/// Files that are not connections: the store's, the log's, those of requests to webhooks.
+const OTHER_FILES: u64 = 64;
+/// Requests at once on one HTTP/2 connection. A client with more opens another.
+const STREAMS: u32 = 1000;
+/// How often a warning is repeated.
+const WARNING: Duration = Duration::from_secs(10);
+
+/// How many connections there is room for. The process may open as many files as the system lets it.
+fn connections() -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum || limit.maximum.is_none() {
+        limit.current = limit.maximum;
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    CONNECTIONS.min(usize::try_from(files.saturating_sub(OTHER_FILES).max(16)).unwrap_or(CONNECTIONS))
+}
 
 /// A server that listens.
 pub struct Listening {
@@ -117,7 +136,7 @@ impl Server {
         builder
             .http2()
             .timer(TokioTimer::new())
-            .max_concurrent_streams(10_000)
+            .max_concurrent_streams(STREAMS)
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20))
             .initial_stream_window_size(1 << 20)
@@ -125,7 +144,8 @@ impl Server {
             .max_header_list_size(256 * 1024);
         let builder = Arc::new(builder);
         let graceful = GracefulShutdown::new();
-        let room = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
+        let room = Arc::new(tokio::sync::Semaphore::new(connections()));
+        let mut warned: Option<Instant> = None;
         loop {
             let Ok(permit) = room.clone().acquire_owned().await else { return };
             let accepted = tokio::select! {
@@ -136,7 +156,10 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, mostly: others will close theirs.
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    if warned.is_none_or(|at| at.elapsed() > WARNING) {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        warned = Some(Instant::now());
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -158,14 +181,27 @@ impl Server {
                     .and_then(|chain| chain.first())
                     .and_then(|certificate| authn::user_of_certificate(certificate));
                 let peer = Peer { user, address };
+                let asked = Arc::new(AtomicBool::new(false));
+                let asking = asked.clone();
                 let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+                    asking.store(true, Ordering::Relaxed);
                     request.extensions_mut().insert(peer.clone());
                     let server = server.clone();
                     async move { Ok::<_, std::convert::Infallible>(server.handle(request).await) }
                 });
                 let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-                if let Err(error) = watcher.watch(connection).await {
-                    tracing::debug!(%error, %address, "a connection ended");
+                // Who opens a connection and asks nothing has no business with one.
+                let silent = async {
+                    tokio::time::sleep(PATIENCE).await;
+                    if asked.load(Ordering::Relaxed) {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    ended = watcher.watch(connection) => if let Err(error) = ended {
+                        tracing::debug!(%error, %address, "a connection ended");
+                    },
+                    () = silent => tracing::debug!(%address, "a connection without a request is closed"),
                 }
             });
         }

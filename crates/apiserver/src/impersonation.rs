@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use machinery::names;
 use machinery::status::Status;
 
 use crate::auth::authz::{Decision, refusal};
@@ -46,7 +47,8 @@ pub fn effective(server: &Inner, user: Arc<User>, headers: &HeaderMap) -> Result
         subresource: subresource.into(),
         name: name.into(),
     };
-    match name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+    let account = service_account(&name);
+    match account {
         Some((namespace, account)) => asks.push(ask("", "serviceaccounts", "", namespace, account)),
         None => asks.push(ask("", "users", "", "", &name)),
     }
@@ -59,7 +61,7 @@ pub fn effective(server: &Inner, user: Arc<User>, headers: &HeaderMap) -> Result
         }
     }
     let mut effective = if groups.is_empty() {
-        match name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+        match account {
             Some((namespace, account)) => (*User::service_account(namespace, account)).clone(),
             None if name == "system:anonymous" => (*User::anonymous()).clone(),
             None => (*User::new(&name, Vec::<String>::new())).clone(),
@@ -72,4 +74,11 @@ pub fn effective(server: &Inner, user: Arc<User>, headers: &HeaderMap) -> Result
         effective.extra.entry(key).or_default().push(value);
     }
     Ok(Arc::new(effective))
+}
+
+/// Namespace and name of a service account; names that none can have are those of users.
+fn service_account(name: &str) -> Option<(&str, &str)> {
+    let (namespace, account) = name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let valid = names::dns1123_label(namespace).is_empty() && names::dns1123_subdomain(account).is_empty();
+    valid.then_some((namespace, account))
 }

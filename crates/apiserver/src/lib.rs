@@ -21,6 +21,7 @@ mod custom;
 mod discovery;
 mod dispatch;
 mod gate;
+mod heavy;
 pub mod http;
 mod impersonation;
 mod internal;

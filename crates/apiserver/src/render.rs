@@ -117,6 +117,11 @@ impl Renderer {
         Body::whole(encode(value, self.accept))
     }
 
+    /// Whether a list is shown as it is stored, without being read.
+    pub fn copies(&self, page: &Page) -> bool {
+        self.plain() && page.entries.iter().all(|entry| self.resource.is_current(entry))
+    }
+
     /// A list, or a page of one.
     pub fn list(&self, page: Page) -> Body {
         let mut meta = serde_json::Map::new();
@@ -129,8 +134,7 @@ impl Renderer {
             meta.insert("remainingItemCount".into(), remaining.into());
         }
         let meta = Value::Object(meta);
-        let reads = page.entries.iter().any(|entry| !self.resource.is_current(entry));
-        if self.plain() && !reads {
+        if self.copies(&page) {
             let head = if self.resource.is_custom() {
                 format!("{{\"apiVersion\":{:?},\"items\":[", self.resource.api_version())
             } else {

@@ -29,7 +29,8 @@ use crate::auth::tokens::{TokenError, Tokens};
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::context::Context;
-use crate::gate::Gate;
+use crate::gate::{Gate, Pass};
+use crate::heavy::{self, Bodies, LARGE, aside, wait_aside};
 use crate::media::{self, Accept, Encoding, Form};
 use crate::metrics::Metrics;
 use crate::pki::Pki;
@@ -141,6 +142,9 @@ pub struct Inner {
     pub turns: crate::plugins::quota::Turns,
     reads: Gate,
     writes: Gate,
+    /// For requests and answers that take the processor for long.
+    heavy: Gate,
+    bodies: Bodies,
     audit: Option<Audit>,
     watches: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
@@ -215,6 +219,8 @@ impl Server {
             turns: Default::default(),
             reads: Gate::new(options.max_reads),
             writes: Gate::new(options.max_writes),
+            heavy: Gate::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            bodies: Bodies::new(),
             audit: options.audit,
             watches: Arc::default(),
             stop: watch::channel(false).0,
@@ -377,7 +383,8 @@ impl Server {
             }
         };
         // Before a place is taken: a client that sends slowly keeps no one else out.
-        let body = match read_body(body).await {
+        let mut held = inner.bodies.account(&user.name);
+        let body = match read_body(body, &mut held).await {
             Ok(body) => body,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
@@ -409,8 +416,17 @@ impl Server {
             warnings: Mutex::default(),
             annotations: Mutex::default(),
         };
-        let work = crate::dispatch::run(&cx, body);
-        let result = match tokio::time::timeout(time, work).await {
+        let large = body.len() > LARGE && !matches!(&*cx.info.verb, "get" | "list" | "watch");
+        let work = tokio::time::timeout(time, crate::dispatch::run(&cx, body));
+        let result = if large {
+            match inner.heavy_turn(&cx.user).await {
+                Ok(_turn) => wait_aside(work).await,
+                Err(status) => Ok(Err(status)),
+            }
+        } else {
+            work.await
+        };
+        let result = match result {
             Ok(result) => result,
             Err(_) => {
                 let message = "Timeout: request did not complete within the allotted timeout";
@@ -425,8 +441,21 @@ impl Server {
             Ok(response) => response,
             Err(status) => inner.plain_status(&status, cx.accept),
         };
+        if compresses(&response, &cx.headers) && response.body().len().is_some_and(|len| len > LARGE as u64) {
+            return match inner.heavy_turn(&cx.user).await {
+                Ok(_turn) => aside(|| inner.finish(response, &cx.headers, &method, warnings)),
+                Err(status) => inner.plain_status(&status, cx.accept),
+            };
+        }
         inner.finish(response, &cx.headers, &method, warnings)
     }
+}
+
+/// Whether an answer is to be compressed.
+fn compresses(response: &Response<Body>, asked: &HeaderMap) -> bool {
+    !response.headers().contains_key(header::CONTENT_ENCODING)
+        && response.body().len().is_some_and(|len| len >= GZIP_FROM)
+        && asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
 }
 
 /// A directory with things in it, but no store, is somebody else's: nothing is put there.
@@ -468,7 +497,7 @@ fn time_of(info: &RequestInfo, query: &Query) -> Result<Duration, Status> {
 
 const JSON: Accept = Accept { encoding: Encoding::Json, form: Form::Object, pretty: false };
 
-async fn read_body<B>(body: B) -> Result<Bytes, Status>
+async fn read_body<B>(body: B, held: &mut heavy::Bytes) -> Result<Bytes, Status>
 where
     B: http_body::Body,
     B::Error: std::fmt::Display,
@@ -486,6 +515,7 @@ where
                 if out.len() + data.remaining() > BODY_LIMIT {
                     return Err(too_large());
                 }
+                held.grown(out.len() + data.remaining())?;
                 let bytes = data.copy_to_bytes(data.remaining());
                 out.extend_from_slice(&bytes);
             }
@@ -600,6 +630,14 @@ impl Inner {
         random_uid()
     }
 
+    /// Waits until work that takes the processor for long may begin.
+    pub async fn heavy_turn(&self, user: &User) -> Result<Option<Pass>, Status> {
+        match user.name.as_str() {
+            OWN => Ok(None),
+            name => self.heavy.enter(name).await.map(Some),
+        }
+    }
+
     /// Counts a watch for as long as the guard lives.
     pub fn watch_guard(&self) -> WatchGuard {
         self.watches.fetch_add(1, Ordering::Relaxed);
@@ -674,10 +712,7 @@ impl Inner {
         method: &http::Method,
         warnings: Vec<String>,
     ) -> Response<Body> {
-        let gzip = !response.headers().contains_key(header::CONTENT_ENCODING)
-            && response.body().len().is_some_and(|len| len >= GZIP_FROM)
-            && asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
-        if gzip {
+        if compresses(&response, asked) {
             let (mut parts, body) = response.into_parts();
             let bytes = body.into_bytes();
             let mut encoder =

@@ -158,7 +158,19 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
     let catalog = cx.server.catalog();
     let resource =
         catalog.find(&info.group, &info.version, &info.resource).cloned().ok_or_else(Status::no_such_path)?;
-    if resource.namespaced == info.namespace.is_empty() && &*resource.plural != "namespaces" {
+    // Names of new objects are their own: nobody is asked about another's.
+    if verb == "create" {
+        info.name.clear();
+    } else if info.name.is_empty() {
+        return Err(Status::bad_request("name is missing"));
+    }
+    if resource.group.is_empty() && &*resource.plural == "namespaces" {
+        // A namespace is in itself, as in its path: rights in another are none on it.
+        if !info.namespace.is_empty() && info.namespace != info.name {
+            return Err(Status::bad_request("namespace must be empty: the resource is cluster-scoped"));
+        }
+        info.namespace = info.name.clone();
+    } else if resource.namespaced == info.namespace.is_empty() {
         return Err(Status::bad_request(if resource.namespaced {
             "namespace is missing: the resource is namespaced"
         } else {
@@ -178,12 +190,6 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
     }
     if let Decision::NoOpinion(reason) = cx.server.authorizer.authorize(&cx.user, &info) {
         return Err(refusal(&cx.user, &info, &reason));
-    }
-    if verb == "create" {
-        // Names of new objects are their own.
-        info.name.clear();
-    } else if info.name.is_empty() {
-        return Err(Status::bad_request("name is missing"));
     }
     let mut query: Vec<(&str, String)> = Vec::new();
     for name in ["dryRun", "fieldValidation"] {

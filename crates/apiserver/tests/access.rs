@@ -444,3 +444,64 @@ async fn a_restart_restores_what_every_server_has_and_keeps_the_rest() {
         .await;
     assert_eq!(code, 422);
 }
+
+#[tokio::test]
+async fn a_transaction_is_no_way_round_rights() {
+    let world = World::new().await;
+    for name in ["shop", "victim"] {
+        world.namespace(name).await;
+    }
+    let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    world.make(&format!("{RBAC}/namespaces/shop/roles"), role("all", all)).await;
+    world.make(&format!("{RBAC}/namespaces/shop/rolebindings"), binding("all", "Role", "all", to_user("jane"))).await;
+    let named = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["get", "create", "update"]}]);
+    world.make(&format!("{RBAC}/namespaces/victim/roles"), role("one", named)).await;
+    world.make(&format!("{RBAC}/namespaces/victim/rolebindings"), binding("one", "Role", "one", to_user("jane"))).await;
+    let transacts =
+        json!([{"apiGroups": ["transactions.conductor.io"], "resources": ["transactions"], "verbs": ["create"]}]);
+    world.make(&format!("{RBAC}/clusterroles"), role("transacts", transacts)).await;
+    let everyone = binding("transacts", "ClusterRole", "transacts", to_user("jane"));
+    world.make(&format!("{RBAC}/clusterrolebindings"), everyone).await;
+    let jane = user("jane", &[]);
+    let send = async |operation: Value| {
+        let body = json!({"apiVersion": "transactions.conductor.io/v1alpha1", "kind": "Transaction", "spec": {"operations": [operation]}});
+        world.send(&jane, "POST", "/apis/transactions.conductor.io/v1alpha1/transactions", &body).await
+    };
+    let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+    let space = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    for (operation, expected) in [
+        (json!({"verb": "delete", "resource": "namespaces", "namespace": "shop", "name": "victim"}), 400),
+        (json!({"verb": "delete", "resource": "namespaces", "namespace": "victim", "name": "victim"}), 403),
+        (json!({"verb": "delete", "resource": "namespaces", "name": "victim"}), 403),
+        (
+            json!({"verb": "patch", "resource": "namespaces", "namespace": "shop", "name": "victim", "patch": {"metadata": {"labels": {"a": "b"}}}}),
+            400,
+        ),
+        (json!({"verb": "create", "resource": "namespaces", "namespace": "shop", "object": space("new")}), 400),
+        (
+            json!({"verb": "create", "resource": "namespaces", "namespace": "shop", "name": "shop", "object": space("new")}),
+            400,
+        ),
+        (json!({"verb": "create", "resource": "namespaces", "object": space("new")}), 403),
+        (
+            json!({"verb": "create", "resource": "secrets", "namespace": "victim", "name": "mine", "object": secret("evil")}),
+            403,
+        ),
+        (json!({"verb": "create", "resource": "secrets", "namespace": "shop", "object": secret("fine")}), 201),
+        (
+            json!({"verb": "patch", "resource": "namespaces", "name": "shop", "patch": {"metadata": {"labels": {"a": "b"}}}}),
+            201,
+        ),
+    ] {
+        let mut operation = operation;
+        operation["version"] = "v1".into();
+        let (code, answer) = send(operation.clone()).await;
+        assert_eq!(code, expected, "{operation}: {answer}");
+    }
+    let (_, victim) = world.admin("GET", "/api/v1/namespaces/victim", &Value::Null).await;
+    assert!(
+        victim["metadata"]["labels"]["a"].is_null() && victim["metadata"]["deletionTimestamp"].is_null(),
+        "{victim}"
+    );
+    assert_eq!(world.admin("GET", "/api/v1/namespaces/victim/secrets/evil", &Value::Null).await.0, 404);
+}

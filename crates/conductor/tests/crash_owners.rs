@@ -288,7 +288,7 @@ fn nothing_lingers_and_nothing_owned_goes_when_the_server_is_killed() {
             deleted.len(),
             known.namespaces.len()
         );
-        assert!(stay.len() as u64 > kills && go.len() as u64 > kills, "there was something to do");
+        assert!(!stay.is_empty() && !go.is_empty(), "there was something to do");
     });
 }
 

@@ -51,10 +51,7 @@ impl Context {
         let store = &self.server.store;
         let table = &self.resource.table;
         let prefix = self.resource.prefix(&self.info.namespace);
-        // Kubernetes' cache reads it, and knows of no client's mistakes.
-        let wanted = options
-            .revision()
-            .map_err(|status| Status::new(500, "", status.message.trim_start_matches("invalid resource version: ")))?;
+        let wanted = options.revision()?;
         let current = store.revision();
         if let Some(wanted) = wanted {
             if wanted > current {

@@ -1,5 +1,7 @@
 //! Services.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Errors, Path};
 use conductor_machinery::names::ip::parse;
 use serde_json::{Value, json};
@@ -37,7 +39,7 @@ pub(super) fn service(errors: &mut Errors, object: &At<'_>, old: Option<&At<'_>>
         "ExternalName" => external_name(errors, &spec),
         _ => {}
     }
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for port in spec.items("ports") {
         service_port(errors, &port, spec.list("ports").len() > 1, &mut names);
     }
@@ -143,7 +145,7 @@ fn external_name(errors: &mut Errors, spec: &At<'_>) {
     }
 }
 
-fn service_port<'a>(errors: &mut Errors, port: &At<'a>, name_required: bool, names: &mut Vec<&'a str>) {
+fn service_port<'a>(errors: &mut Errors, port: &At<'a>, name_required: bool, names: &mut HashSet<&'a str>) {
     let name = port.text("name");
     if name.is_empty() {
         if name_required {
@@ -151,10 +153,8 @@ fn service_port<'a>(errors: &mut Errors, port: &At<'a>, name_required: bool, nam
         }
     } else {
         label(errors, &port.at("name"), name);
-        if names.contains(&name) {
+        if !names.insert(name) {
             errors.duplicate(&port.at("name"), name);
-        } else {
-            names.push(name);
         }
     }
     port_number(errors, port, "port");
@@ -308,21 +308,19 @@ fn ports_are_unique(errors: &mut Errors, spec: &At<'_>) {
             errors.forbidden(&port.at("nodePort"), "may not be used when `type` is 'ClusterIP'");
         }
     }
-    let mut node_ports = Vec::new();
+    let mut node_ports = HashSet::new();
     for port in spec.items("ports").filter(|port| port.int("nodePort") != 0) {
         let key = (port.text("protocol"), port.int("nodePort"));
-        if node_ports.contains(&key) {
+        if !node_ports.insert(key) {
             errors.duplicate(&port.at("nodePort"), key.1);
         }
-        node_ports.push(key);
     }
-    let mut ports = Vec::new();
+    let mut ports = HashSet::new();
     for port in spec.items("ports") {
         let key = (port.text("protocol"), port.int("port"));
-        if ports.contains(&key) {
+        if !ports.insert(key) {
             errors.duplicate(&port.path, json!({"port": key.1, "protocol": key.0}));
         }
-        ports.push(key);
     }
 }
 
