@@ -3,12 +3,13 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::database::*;
-use common::world::{MARIADB, POSTGRES, World, condition, has, kill, ready};
+use common::world::{MARIADB, POSTGRES, World, condition, has, kill, ready, soon};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -84,7 +85,7 @@ fn drift_is_corrected_lost_data_is_said_and_credentials_rotate() {
     let drop = format!("drop owned by {0}; drop role {0}", details["username"]);
     let admin = ["-XqAt", "-h", &socket, "-p", &port, "-U", "conductor", "-d", "app", "-c", &drop];
     assert!(Command::new("psql").args(admin).status().expect("runs").success());
-    let file = dir.join("data/postgresql.conf");
+    let file = dir.join("postgresql.conf");
     let before = fs::read_to_string(&file).expect("is there");
     fs::write(&file, format!("{before}fsync = off\n")).expect("may");
     assert!(sql(&details, "select 1").is_err());
@@ -245,4 +246,83 @@ fn one_application_runs_on_own_and_on_shared_mariadb_servers() {
     if has("portability on MariaDB", MARIADB) {
         portable("mysql", "MariaDBInstance", "MariaDBDatabase");
     }
+}
+
+/// The mode of a file or directory.
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).mode() & 0o7777
+}
+
+#[test]
+fn what_a_superuser_does_in_its_data_leads_to_nothing_of_the_machines() {
+    if !has("hostile superusers", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    class(&world, "mighty", "Delete", "PostgresInstance", json!({"superuser": true}));
+    claim(&world, "db", json!({"class": "mighty", "engine": "postgres"}));
+    let details = world.details(CLAIMS, "db");
+    let (path, implementation) = behind(&world, "db");
+    let (dir, _) = server(&world, &implementation);
+    let victim = world.data.join("victim");
+    fs::write(&victim, "kept").expect("may");
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).expect("may");
+    // a superuser of PostgreSQL runs programs as the server's account, in its data directory
+    let run = |program: &str| sql(&details, &format!("copy (select 1) to program '{program}'"));
+    for file in ["postgresql.conf", "pg_hba.conf", "pg_ident.conf"] {
+        run(&format!("ln -s {0} {file}.new; rm -f {file}; ln -s {0} {file}", victim.display())).expect("may");
+    }
+    // what is written then is written elsewhere
+    let changed = json!({"spec": {"memory": "128Mi", "settings": {"work_mem": "3MB"}}});
+    world.patch(&path, changed);
+    world.until(&path, "ready again", |i| ready(i) && i["status"]["observedGeneration"] == i["metadata"]["generation"]);
+    assert_eq!(sql_soon(&details, "show work_mem"), "3MB");
+    assert_eq!(fs::read_to_string(&victim).expect("is there"), "kept");
+    let meta = fs::metadata(&victim).expect("is there");
+    assert_eq!((meta.uid(), mode(&victim)), (rustix::process::geteuid().as_raw(), 0o600));
+
+    // and where it is not its own, it can neither write nor look
+    if rustix::process::geteuid().is_root() {
+        for file in ["postgresql.conf", "pg_hba.conf", "instance.json", "process.json", "log"] {
+            run(&format!("echo x >> {}", dir.join(file).display())).expect_err("is ours");
+        }
+        for file in ["instance.json", "process.json", "log"] {
+            run(&format!("cat {}", dir.join(file).display())).expect_err("is ours");
+        }
+        run("ls /var/cache/conductor/*.sealed").expect_err("later servers begin with that");
+        run(&format!("ls {}", dir.display())).expect_err("is ours");
+    }
+    let home = world.home("databases");
+    for (file, expected) in [("instance.json", 0o600), ("process.json", 0o600), ("log", 0o600)] {
+        assert_eq!(mode(&dir.join(file)), expected, "{file}");
+    }
+    assert_eq!((mode(&home), mode(&home.join("postgres")), mode(&dir) & 0o707), (0o711, 0o711, 0o700));
+    assert!(world.conductor(&["logs", "relationaldatabaseclaim/db"]).contains("ready"));
+}
+
+#[test]
+fn no_tenant_makes_itself_a_superuser_when_its_login_is_rotated() {
+    if !has("hostile tenants", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    claim(&world, "db", json!({"class": "postgres"}));
+    let details = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    let trap = "create schema evil;\
+        create function evil.pg_terminate_backend(int) returns boolean language plpgsql as $$ declare r record; begin \
+          for r in select rolname from pg_catalog.pg_roles where rolname like 'app%' loop \
+            execute format('alter role %I superuser', r.rolname); end loop; return true; end $$;\
+        create view evil.pg_stat_activity as select 1 as pid, rolname as usename from pg_catalog.pg_roles;\
+        create function evil.count() returns bigint language sql as 'select 0::bigint';\
+        alter database app set search_path = evil, pg_catalog;\
+        alter database app set default_transaction_read_only = on";
+    sql(&details, trap).expect("a database's owner may");
+    world.patch(&path, json!({"spec": {"rotate": 1, "rotationGraceSeconds": 1}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    let new =
+        soon("a new login", || Some(world.details(CLAIMS, "db")).filter(|new| new["username"] != details["username"]));
+    let mighty = "select coalesce(string_agg(rolname, ' '), 'none') from pg_catalog.pg_roles where rolsuper and rolname <> 'conductor'";
+    assert_eq!(sql(&new, mighty).as_deref(), Ok("none"));
+    assert!(sql(&details, "select 1").is_err(), "the old login is gone all the same");
 }

@@ -38,6 +38,17 @@ pub struct Client {
     pub arguments: Vec<String>,
     /// Its environment: where passwords are, which arguments would show to everyone.
     pub environment: Vec<(String, String)>,
+    /// The user and group it runs as; `None`: who we are.
+    pub runs_as: Option<(u32, u32)>,
+}
+
+/// An id that no account has. A client that runs under it can read and write nothing of anyone's, whatever a server makes it do, and no
+/// server's account can look into its environment, where the password is.
+const NOBODY_ELSES: u32 = 61_183;
+
+/// Who a client with a password runs as: nobody, if we may choose.
+pub fn nobody() -> Option<(u32, u32)> {
+    conductor_local::account::is_root().then_some((NOBODY_ELSES, NOBODY_ELSES))
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,6 +59,9 @@ impl Client {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(self.environment.iter().cloned());
         command.env("LC_ALL", "C.UTF-8").env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", "/nonexistent");
+        if let Some((user, group)) = self.runs_as {
+            command.uid(user).gid(group).current_dir("/");
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let failed = |error: std::io::Error| Refused::Failed(format!("{}: {error}", self.program.display()));
         let mut child = command.spawn().map_err(failed)?;

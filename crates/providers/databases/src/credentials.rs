@@ -34,6 +34,25 @@ pub fn plain(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
+/// Whether a database may have this name: a plain one that no engine has for itself. The database's role or user has it too.
+pub fn may_be_database(name: &str) -> bool {
+    const TAKEN: [&str; 12] = [
+        "conductor",
+        "postgres",
+        "template0",
+        "template1",
+        "root",
+        "mysql",
+        "mariadb",
+        "sys",
+        "information_schema",
+        "performance_schema",
+        "public",
+        "none",
+    ];
+    plain(name) && name.len() <= 48 && !name.starts_with("pg_") && !TAKEN.contains(&name)
+}
+
 /// The content of a Secret; `None` if there is none.
 pub async fn read(
     client: &kube::Client,
@@ -88,5 +107,9 @@ mod tests {
         check("a\"b", false);
         check("", false);
         check(&"a".repeat(64), false);
+        for taken in ["conductor", "template1", "mysql", "pg_monitor", "App"] {
+            assert!(!may_be_database(taken), "{taken}");
+        }
+        assert!(may_be_database("app"));
     }
 }

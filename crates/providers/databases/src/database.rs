@@ -48,7 +48,7 @@ impl<E: Engine> Database<E> {
             _ => {
                 let id = credentials::random(12)?;
                 self.home.make("", None).map_err(Trouble::io("make the provider's directory"))?;
-                home::write_whole(&file, id.as_bytes(), 0o644).map_err(Trouble::io("keep the installation's name"))?;
+                home::write_whole(&file, id.as_bytes(), 0o600).map_err(Trouble::io("keep the installation's name"))?;
                 Ok(id)
             }
         }
@@ -105,7 +105,7 @@ impl<E: Engine> Database<E> {
         }
         self.home.make("", None).map_err(Trouble::io("make the provider's directory"))?;
         let text: Vec<String> = all.into_iter().collect();
-        home::write_whole(&self.servers_file(), (text.join("\n") + "\n").as_bytes(), 0o644)
+        home::write_whole(&self.servers_file(), (text.join("\n") + "\n").as_bytes(), 0o600)
             .map_err(Trouble::io("remember the server"))
     }
 

@@ -45,6 +45,13 @@ pub struct Place {
     pub account: Option<Account>,
 }
 
+impl Place {
+    /// Where its configuration is: beside its data, for the data is its account's, and so whatever its users make of it.
+    pub fn configuration(&self) -> &Path {
+        self.data.parent().unwrap_or(&self.data)
+    }
+}
+
 /// A database and who may use it.
 #[derive(Clone, Debug)]
 pub struct Access<'a> {

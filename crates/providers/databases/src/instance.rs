@@ -1,11 +1,13 @@
 //! A server of its own for each resource.
 //!
-//! `HOME/ENGINE/UID/` holds its data, its facts, its process' record and its log. *Invariant:* data that was ever in use is never
-//! replaced but by a scrub; where it is gone, that is said.
+//! `HOME/ENGINE/UID/` holds its data, its configuration, its facts, its process' record and its log. *Invariants:* data that was ever in
+//! use is never replaced but by a scrub; where it is gone, that is said. All but `data` is ours: what is in `data` is whatever the users
+//! of the server make of it, so nothing there is written, and nothing read through a link.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::marker::PhantomData;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use conductor_claims::lifecycle::Condition;
 use conductor_local::{
     Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble, home,
-    lack,
+    inside, lack,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -77,13 +79,16 @@ impl<E: Engine> Instance<E> {
         Account::other_than_root(E::ACCOUNTS)
     }
 
-    /// The prepared data directory of a version, made if need be: where we are root, once for the machine.
+    /// The prepared data directory of a version, made if need be: where we are root, once for the machine. It is in a directory that only
+    /// we can enter: a server's account must not be able to change what later servers begin with.
     async fn template(&self, server: &Server) -> Result<PathBuf, Trouble> {
-        let all = match Self::account() {
+        let account = Self::account();
+        let all = match account {
             Some(_) => PathBuf::from("/var/cache/conductor"),
             None => self.home.path().join("templates"),
         };
-        let dir = all.join(format!("{}-{}", E::WORD, server.version));
+        let sealed = all.join(format!("{}-{}.sealed", E::WORD, server.version));
+        let dir = sealed.join("data");
         if dir.exists() {
             return Ok(dir);
         }
@@ -91,17 +96,23 @@ impl<E: Engine> Instance<E> {
         if dir.exists() {
             return Ok(dir);
         }
-        let account = Self::account();
         if account.is_none() {
             self.home.make("templates", None).map_err(Trouble::io("make the templates' directory"))?;
         }
-        let work = all.join(format!("new-{}-{}", E::WORD, std::process::id()));
-        layout::remove(&work).await.map_err(Trouble::io("clear the template's directory"))?;
-        fs::create_dir_all(&work).map_err(Trouble::io("make the template's directory"))?;
+        fs::create_dir_all(&all)
+            .and_then(|()| home::tighten(&all, 0o711))
+            .map_err(Trouble::io("make the templates' directory"))?;
+        let work = all.join(format!("new-{}-{}", E::WORD, credentials::random(16)?));
+        fs::DirBuilder::new().mode(0o700).create(&work).map_err(Trouble::io("make the template's directory"))?;
         home::own(&work, account.as_ref()).map_err(Trouble::io("give the template's directory to its account"))?;
         let made = E::initialize(server, &work.join("data"), account.as_ref()).await;
+        let seal = || match account {
+            Some(_) => std::os::unix::fs::lchown(&work, Some(0), Some(0)),
+            None => Ok(()),
+        };
+        let sealing = made.and_then(|()| seal().map_err(Trouble::io("seal the template")));
         // another process may have been faster, with the same
-        let placed = made.and_then(|()| match fs::rename(work.join("data"), &dir) {
+        let placed = sealing.and_then(|()| match fs::rename(&work, &sealed) {
             Err(error) if !dir.exists() => Err(Trouble::io("put the template in place")(error)),
             _ => Ok(dir),
         });
@@ -119,8 +130,7 @@ impl<E: Engine> Instance<E> {
         } else {
             let base = if account.is_some() { "/run" } else { "/tmp" };
             run = Path::new(base).join(format!("conductor-{}", short(&run)));
-            fs::create_dir_all(&run).map_err(Trouble::io("make the directory for sockets"))?;
-            home::own(&run, account.as_ref()).map_err(Trouble::io("give the directory for sockets to its account"))?;
+            layout::own_directory(&run, account.as_ref()).map_err(Trouble::io("make the directory for sockets"))?;
         }
         let address = spec.address.clone().unwrap_or_else(|| "127.0.0.1".into());
         if address.parse::<std::net::IpAddr>().is_err() {
@@ -159,8 +169,10 @@ impl<E: Engine> Instance<E> {
         let spec: InstanceSpec = object.spec()?;
         let (storage, memory) = (bytes(&spec.storage)?, bytes(&spec.memory)?.unwrap_or(MEMORY));
         let database = spec.database.as_deref().unwrap_or(DATABASE);
-        if !credentials::plain(database) || database.len() > 48 || database.starts_with("pg_") {
-            return Err(Trouble::new("Invalid", format!("spec.database {database:?} must be a lower-case word")));
+        if !credentials::may_be_database(database) {
+            let message =
+                format!("spec.database {database:?} must be a lower-case word that the engine has no use for");
+            return Err(Trouble::new("Invalid", message));
         }
         let uid = object.uid();
         let dir = self.supervisor.dir(uid);
@@ -177,7 +189,10 @@ impl<E: Engine> Instance<E> {
             if there && !facts.version.is_empty() { series(&facts.version) } else { version_text(&spec.version) };
         let server = E::server(&wanted)?;
         let client = E::client()?;
-        self.home.make(&format!("{}/{uid}", E::WORD), None).map_err(Trouble::io("make its directory"))?;
+        self.home
+            .make_private(&format!("{}/{uid}", E::WORD), Self::account().as_ref())
+            .and_then(|dir| home::tighten(&dir.join("instance.json"), 0o600))
+            .map_err(Trouble::io("make its directory"))?;
         if let Some(number) = scrub {
             self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
             layout::remove(&data).await.map_err(Trouble::io("remove its data"))?;
@@ -228,7 +243,7 @@ impl<E: Engine> Instance<E> {
                 Some(Scrubbed { number, outcome: self.verify(object, database, &client, &place, &connect).await });
         }
         let measured = data.clone();
-        let used = tokio::task::spawn_blocking(move || home::size_of(&measured)).await.unwrap_or(0);
+        let used = tokio::task::spawn_blocking(move || inside::size_of(&measured)).await.unwrap_or(0);
         // what the class does not say about the engine is the class' to know: MariaDB may be offered as mysql
         if let Some(engine) = &spec.engine {
             report.attributes.insert("engine".into(), json!(engine));
@@ -267,9 +282,8 @@ impl<E: Engine> Instance<E> {
         let mut changed = false;
         for (file, content) in wanted.more.iter().chain([&(wanted.file.clone(), wanted.content.clone())]) {
             if fs::read(file).ok().as_deref() != Some(content.as_bytes()) {
-                home::write_whole(file, content.as_bytes(), 0o600).map_err(Trouble::io("write its configuration"))?;
-                home::own(file, place.account.as_ref())
-                    .map_err(Trouble::io("give its configuration to its account"))?;
+                home::write_for(file, content.as_bytes(), 0o640, place.account.as_ref())
+                    .map_err(Trouble::io("write its configuration"))?;
                 changed = true;
             }
         }
@@ -340,7 +354,7 @@ impl<E: Engine> Instance<E> {
             if facts.synced {
                 return;
             }
-            if let Ok(Ok(())) = tokio::task::spawn_blocking(move || layout::sync(&data)).await {
+            if let Ok(Ok(())) = tokio::task::spawn_blocking(move || inside::sync(&data)).await {
                 facts = Facts::read(&dir);
                 facts.synced = true;
                 let _ = facts.write(&dir);

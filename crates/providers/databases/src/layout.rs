@@ -1,11 +1,13 @@
 //! An instance's directory: its port, its data, and the copy of a prepared data directory that it begins as.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use conductor_local::home::write_whole;
+use conductor_local::Account;
+use conductor_local::home::{self, write_whole};
 use serde::{Deserialize, Serialize};
 
 /// Where ports are taken from: below those the kernel gives to clients.
@@ -34,8 +36,27 @@ impl Facts {
 
     /// Keeps them.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        write_whole(&dir.join("instance.json"), &serde_json::to_vec(self).map_err(io::Error::other)?, 0o644)
+        write_whole(&dir.join("instance.json"), &serde_json::to_vec(self).map_err(io::Error::other)?, 0o600)
     }
+}
+
+/// A directory outside of the home, for an account or for us: made, or ours already. Where others may make directories too, one of theirs
+/// is refused.
+pub fn own_directory(path: &Path, owner: Option<&Account>) -> io::Result<()> {
+    let made = match fs::DirBuilder::new().mode(if owner.is_some() { 0o711 } else { 0o700 }).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        made => made.is_ok(),
+    };
+    let meta = fs::symlink_metadata(path)?;
+    let ours = [Some(rustix::process::geteuid().as_raw()), owner.map(|account| account.uid)];
+    if !meta.is_dir() || !ours.contains(&Some(meta.uid())) {
+        let message = format!("{} is another's: remove it, or use a shorter --data-dir", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    if !made {
+        home::tighten(path, if owner.is_some() { 0o711 } else { 0o700 })?;
+    }
+    home::own(path, owner)
 }
 
 /// Whether nobody listens on a port.
@@ -66,26 +87,6 @@ pub async fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp: {status}"))) }
 }
 
-/// Brings everything below a directory onto the disk for good.
-pub fn sync(dir: &Path) -> io::Result<()> {
-    let mut rest = vec![dir.to_path_buf()];
-    while let Some(dir) = rest.pop() {
-        for entry in fs::read_dir(&dir)?.flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => rest.push(entry.path()),
-                Ok(kind) if kind.is_file() => match File::open(entry.path()).and_then(|file| file.sync_data()) {
-                    // the server removes files while it runs
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                },
-                _ => {}
-            }
-        }
-        File::open(&dir)?.sync_all()?;
-    }
-    Ok(())
-}
-
 /// Removes a directory and all below it, if it is there.
 pub async fn remove(dir: &Path) -> io::Result<()> {
     match tokio::fs::remove_dir_all(dir).await {
@@ -97,6 +98,23 @@ pub async fn remove(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_of_anothers_is_not_used() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = dir.path().join("own");
+        own_directory(&own, None).expect("is made");
+        own_directory(&own, None).expect("is ours");
+        assert_eq!(fs::metadata(&own).expect("is there").mode() & 0o777, 0o700);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&own, &link).expect("links");
+        let refused = own_directory(&link, None).expect_err("whose link it is cannot be told").to_string();
+        assert!(refused.contains("another's"), "{refused}");
+        if conductor_local::account::is_root() {
+            std::os::unix::fs::chown(&own, Some(65_534), None).expect("may");
+            own_directory(&own, None).expect_err("is another's");
+        }
+    }
 
     #[test]
     fn ports_are_free_and_nobody_elses() {

@@ -11,7 +11,7 @@ use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::{Client, Refused};
+use crate::client::{Client, Refused, nobody};
 use crate::credentials::Login;
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
 
@@ -95,7 +95,7 @@ impl Engine for MariaDb {
         let mut at_start = format!(
             "# written by Conductor: changes here are undone, use spec.settings\n[mariadbd]\n{}\ndatadir={}\nsocket={}\npid-file={}\n\
              bind-address={}\nport={}\nmax-connections={}\ninnodb-buffer-pool-size={}M\nkey-buffer-size=1M\naria-pagecache-buffer-size=1M\n\
-             performance-schema=OFF\nskip-name-resolve\nskip-log-bin\n",
+             performance-schema=OFF\nskip-name-resolve\nskip-log-bin\nsecure-file-priv={}\n",
             FILES.join("\n"),
             place.data.display(),
             socket(place).display(),
@@ -104,6 +104,8 @@ impl Engine for MariaDb {
             place.port,
             spec.max_connections.unwrap_or(100).clamp(5, 10_000),
             (memory / 2 / MIB).clamp(8, 512 << 10),
+            // whoever may do everything on this server has no business in the files of others with the same account
+            place.data.display(),
         );
         for (key, value) in &spec.settings {
             let text = match value {
@@ -115,11 +117,12 @@ impl Engine for MariaDb {
                 at_start.push_str(&format!("{key}={text}\n"));
             }
         }
-        Configuration { file: place.data.join("conductor.cnf"), content: at_start.clone(), at_start, more: Vec::new() }
+        let file = place.configuration().join("conductor.cnf");
+        Configuration { file, content: at_start.clone(), at_start, more: Vec::new() }
     }
 
     fn program(server: &Server, place: &Place) -> Program {
-        let file = place.data.join("conductor.cnf");
+        let file = place.configuration().join("conductor.cnf");
         Program {
             command: vec![server.program.display().to_string(), format!("--defaults-file={}", file.display())],
             environment: Vec::new(),
@@ -144,7 +147,9 @@ impl Engine for MariaDb {
     }
 
     fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
+        // the socket tells root by its peer; there is no password for others to see
         let mut client = connect(client, &own_name(), None, database);
+        client.runs_as = None;
         client.arguments.push(format!("--socket={}", socket(place).display()));
         client
     }
@@ -237,11 +242,13 @@ impl Engine for MariaDb {
 }
 
 fn connect(client: &Path, user: &str, password: Option<&str>, database: Option<&str>) -> Client {
-    let mut arguments: Vec<String> = ["--no-defaults", "-BN", "--connect-timeout=5"].map(str::to_owned).to_vec();
+    // no server gets a file of ours, and no text becomes a command of the client's
+    let safe = ["--no-defaults", "-BN", "--connect-timeout=5", "--local-infile=0", "--binary-mode"];
+    let mut arguments: Vec<String> = safe.map(str::to_owned).to_vec();
     arguments.push(format!("--user={user}"));
     arguments.extend(database.map(|database| format!("--database={database}")));
     let environment = vec![("MYSQL_PWD".to_owned(), password.unwrap_or_default().to_owned())];
-    Client { program: client.to_path_buf(), arguments, environment }
+    Client { program: client.to_path_buf(), arguments, environment, runs_as: nobody() }
 }
 
 #[cfg(test)]

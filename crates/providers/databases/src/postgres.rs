@@ -2,18 +2,21 @@
 //!
 //! A database is owned by a role of its own name that cannot log in. Who logs in is a member and acts as the owner from the first
 //! statement on, so that what a login made outlives it: a rotation is a new login and, later, the end of the old one.
+//!
+//! *Invariant:* what an administrator runs means what it says: names are looked up in `pg_catalog` alone, whatever a database's owner has
+//! set or made, and no text that a server answered is part of a script unless it is a plain name that we could have given.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
+use conductor_local::{Account, Lack, Program, Stop, Trouble, inside, lack};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::{Client, Refused};
-use crate::credentials::Login;
+use crate::client::{Client, Refused, nobody};
+use crate::credentials::{Login, plain};
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
 
 /// PostgreSQL.
@@ -106,7 +109,7 @@ impl Engine for Postgres {
         run(server.program.with_file_name("initdb"), init, "").await?;
         // the database for the claim is there from the start: to copy it costs less than to create it
         let make = "alter database postgres rename to app\ncreate role app nologin\nalter database app owner to app\n\
-                    revoke all on database app from public\n";
+                    revoke all on database app from public\nrevoke create on schema public from public\n";
         run(server.program.clone(), ["--single", "-D", &data, "template1"].map(str::to_owned).to_vec(), make).await
     }
 
@@ -118,12 +121,16 @@ impl Engine for Postgres {
         const MIB: u64 = 1 << 20;
         let buffers = (memory / 4 / MIB).clamp(2, 16 << 10);
         let connections = spec.max_connections.unwrap_or(100).clamp(5, 10_000);
+        let quoted = |path: &Path| path.display().to_string().replace('\'', "''");
+        let file = |name: &str| place.configuration().join(name);
         let at_start = format!(
-            "listen_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = {connections}\n\
+            "hba_file = '{}'\nident_file = '{}'\nlisten_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = {connections}\n\
              shared_buffers = {buffers}MB\ndynamic_shared_memory_type = posix\nwal_level = replica\n",
+            quoted(&file("pg_hba.conf")),
+            quoted(&file("pg_ident.conf")),
             place.address,
             place.port,
-            place.run.display(),
+            quoted(&place.run),
         );
         let mut content = format!(
             "# written by Conductor: changes here are undone, use spec.settings\n{at_start}\
@@ -152,18 +159,30 @@ impl Engine for Postgres {
             "local all {ADMIN} peer map={ADMIN}\nhost all {ADMIN} all reject\nlocal all all scram-sha-256\nhost all all {everyone} scram-sha-256\n"
         );
         let own = Account::current().map_or_else(|| "root".to_owned(), |account| account.name);
-        let map = format!("{ADMIN} {own} {ADMIN}\n");
+        let mut map = format!("{ADMIN} {own} {ADMIN}\n");
+        // our client runs as the server's account, which could do as much with the files
+        if let Some(account) = &place.account {
+            map += &format!("{ADMIN} {} {ADMIN}\n", account.name);
+        }
         Configuration {
-            file: place.data.join("postgresql.conf"),
+            file: file("postgresql.conf"),
             content,
             at_start: more_at_start,
-            more: vec![(place.data.join("pg_hba.conf"), access), (place.data.join("pg_ident.conf"), map)],
+            more: vec![(file("pg_hba.conf"), access), (file("pg_ident.conf"), map)],
         }
     }
 
     fn program(server: &Server, place: &Place) -> Program {
+        let configuration = place.configuration().join("postgresql.conf");
+        let command = [
+            server.program.display().to_string(),
+            "-D".into(),
+            place.data.display().to_string(),
+            "-c".into(),
+            format!("config_file={}", configuration.display()),
+        ];
         Program {
-            command: vec![server.program.display().to_string(), "-D".into(), place.data.display().to_string()],
+            command: command.to_vec(),
             environment: Vec::new(),
             account: place.account.clone(),
             working_directory: place.data.clone(),
@@ -188,14 +207,16 @@ impl Engine for Postgres {
 
     fn is_up(place: &Place, pid: i32) -> bool {
         // one that was killed leaves its file behind
-        let state = fs::read_to_string(place.data.join("postmaster.pid")).unwrap_or_default();
+        let state = inside::read_small(&place.data.join("postmaster.pid")).unwrap_or_default();
         let own = state.lines().next().is_some_and(|line| line.trim().parse() == Ok(pid));
         own && state.lines().nth(7).is_some_and(|line| line.trim() == "ready")
     }
 
     fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
         let host = place.run.display().to_string();
-        connect(client, &host, place.port, ADMIN, None, database.unwrap_or("template1"))
+        let mut client = connect(client, &host, place.port, ADMIN, None, database.unwrap_or("template1"));
+        client.runs_as = place.account.as_ref().map(|account| (account.uid, account.gid));
+        client
     }
 
     fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
@@ -206,8 +227,8 @@ impl Engine for Postgres {
         let Access { database, login: Login { username, password }, superuser, mark } = access;
         let mut sql = format!(
             "do $$ begin\n\
-             if not exists (select from pg_roles where rolname = '{database}') then create role {database} nologin; end if;\n\
-             if not exists (select from pg_roles where rolname = '{username}') then create role {username}; end if;\n\
+             if not exists (select from pg_catalog.pg_roles where rolname = '{database}') then create role {database} nologin; end if;\n\
+             if not exists (select from pg_catalog.pg_roles where rolname = '{username}') then create role {username}; end if;\n\
              end $$;\n\
              alter role {username} login password '{password}' valid until 'infinity' connection limit -1{};\n\
              grant {database} to {username};\n",
@@ -223,7 +244,7 @@ impl Engine for Postgres {
             sql += &format!(
                 "grant {database} to current_user;\n\
                  select 'create database {database} owner {database} template template0' \
-                 where not exists (select from pg_database where datname = '{database}') \\gexec\n\
+                 where not exists (select from pg_catalog.pg_database where datname = '{database}') \\gexec\n\
                  revoke all on database {database} from public;\n"
             );
         }
@@ -245,26 +266,30 @@ impl Engine for Postgres {
 
     async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
         let Access { database, login, .. } = access;
-        let others = connect(None).run(&logins(database)).await?;
-        let others: Vec<&String> = others.iter().filter(|name| **name != login.username).collect();
+        let mut others = logins(&connect(None), database).await?;
+        others.retain(|name| *name != login.username);
         if others.is_empty() {
             return Ok(());
         }
-        let mut sql = String::new();
-        for other in others {
-            sql += &format!(
-                "alter role {other} nologin;\nselect pg_terminate_backend(pid) from pg_stat_activity where usename = '{other}';\n\
-                 reassign owned by {other} to {database};\ndrop owned by {other};\ndrop role {other};\n"
-            );
-        }
-        connect(Some(database)).run(&sql).await.map(drop)
+        let all = |sql: &dyn Fn(&str) -> String| others.iter().map(|other| sql(other)).collect::<String>();
+        // as little as can be is done in the database itself, whose owner is anyone
+        let shut = all(&|other| {
+            format!(
+                "alter role {other} nologin;\nselect pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity \
+                 where usename = '{other}';\n"
+            )
+        });
+        let inherit = all(&|other| format!("reassign owned by {other} to {database};\ndrop owned by {other};\n"));
+        connect(None).run(&shut).await?;
+        connect(Some(database)).run(&inherit).await?;
+        connect(None).run(&all(&|other| format!("drop role {other};\n"))).await.map(drop)
     }
 
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
         let client = connect(None);
         client.run(&format!("drop database if exists {database} with (force);\n")).await?;
         let mut sql = String::new();
-        for login in client.run(&logins(database)).await? {
+        for login in logins(&client, database).await? {
             sql += &format!("drop role if exists {login};\n");
         }
         sql += &format!("drop role if exists {database};\n");
@@ -273,7 +298,8 @@ impl Engine for Postgres {
 
     async fn size(connect: Connect<'_>, database: &str, mark: &str) -> Result<Option<u64>, Refused> {
         let sql = format!(
-            "select pg_database_size(oid), coalesce(shobj_description(oid, 'pg_database'), '') from pg_database where datname = '{database}';\n"
+            "select pg_catalog.pg_database_size(oid), coalesce(pg_catalog.shobj_description(oid, 'pg_database'), '') \
+             from pg_catalog.pg_database where datname = '{database}';\n"
         );
         let rows = connect(None).run(&sql).await?;
         let fields = rows.first().and_then(|row| row.split_once('\t'));
@@ -283,10 +309,12 @@ impl Engine for Postgres {
     async fn content(connect: Connect<'_>, database: &str) -> Result<u64, Refused> {
         let own = "not in ('pg_catalog', 'information_schema', 'pg_toast') and n.nspname not like 'pg_temp%' and n.nspname not like 'pg_toast%'";
         let sql = format!(
-            "select (select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname {own}) \
-             + (select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname {own}) \
-             + (select count(*) from pg_namespace n where n.nspname {own} and n.nspname <> 'public') \
-             + (select count(*) from pg_largeobject_metadata);\n"
+            "select (select pg_catalog.count(*) from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+             where n.nspname {own}) \
+             + (select pg_catalog.count(*) from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace \
+             where n.nspname {own}) \
+             + (select pg_catalog.count(*) from pg_catalog.pg_namespace n where n.nspname {own} and n.nspname <> 'public') \
+             + (select pg_catalog.count(*) from pg_catalog.pg_largeobject_metadata);\n"
         );
         let rows = connect(Some(database)).run(&sql).await?;
         rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
@@ -294,8 +322,10 @@ impl Engine for Postgres {
 
     async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(&'static str, String)>, Refused> {
         let sql = format!(
-            "select 'database', datname from pg_database where shobj_description(oid, 'pg_database') like '{prefix}%' \
-             union all select 'role', rolname from pg_roles where shobj_description(oid, 'pg_authid') like '{prefix}%';\n"
+            "select 'database', datname from pg_catalog.pg_database \
+             where pg_catalog.shobj_description(oid, 'pg_database') like '{prefix}%' \
+             union all select 'role', rolname from pg_catalog.pg_roles \
+             where pg_catalog.shobj_description(oid, 'pg_authid') like '{prefix}%';\n"
         );
         let rows = connect(None).run(&sql).await?;
         let each = rows.iter().filter_map(|row| row.split_once('\t'));
@@ -309,12 +339,21 @@ impl Engine for Postgres {
     }
 }
 
-/// The logins of a database.
-fn logins(database: &str) -> String {
-    format!(
-        "select m.rolname from pg_auth_members a join pg_roles m on m.oid = a.member join pg_roles o on o.oid = a.roleid \
+/// The logins of a database: roles that we could have made, whatever a server answers.
+async fn logins(client: &Client, database: &str) -> Result<Vec<String>, Refused> {
+    let sql = format!(
+        "select m.rolname from pg_catalog.pg_auth_members a join pg_catalog.pg_roles m on m.oid = a.member \
+         join pg_catalog.pg_roles o on o.oid = a.roleid \
          where o.rolname = '{database}' and m.rolname ~ '^{database}_[0-9]+$';\n"
-    )
+    );
+    let mut found = client.run(&sql).await?;
+    found.retain(|name| is_login(name, database));
+    Ok(found)
+}
+
+fn is_login(name: &str, database: &str) -> bool {
+    let number = name.strip_prefix(database).and_then(|rest| rest.strip_prefix('_'));
+    plain(name) && number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn connect(client: &Path, host: &str, port: u16, user: &str, password: Option<&str>, database: &str) -> Client {
@@ -325,8 +364,12 @@ fn connect(client: &Path, host: &str, port: u16, user: &str, password: Option<&s
     // never a file or a prompt
     environment.push(("PGPASSFILE".into(), "/nonexistent".into()));
     environment.push(("PGPASSWORD".into(), password.unwrap_or_default().into()));
-    environment.push(("PGOPTIONS".into(), "-c client_min_messages=warning".into()));
-    Client { program: client.to_path_buf(), arguments: arguments.map(str::to_owned).to_vec(), environment }
+    // what a connection asks for goes before what the owner of a database has set for it
+    let options = "-c search_path=pg_catalog -c client_min_messages=warning -c default_transaction_read_only=off \
+                   -c statement_timeout=0 -c lock_timeout=0";
+    environment.push(("PGOPTIONS".into(), options.into()));
+    let arguments = arguments.map(str::to_owned).to_vec();
+    Client { program: client.to_path_buf(), arguments, environment, runs_as: nobody() }
 }
 
 #[cfg(test)]
@@ -341,7 +384,8 @@ mod tests {
 
     #[test]
     fn settings_cannot_break_out_of_their_line() {
-        let place = Place { data: "/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
+        let place =
+            Place { data: "/x/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
         let mut spec = InstanceSpec::default();
         spec.settings.insert("work_mem".into(), "1MB' # ".into());
         spec.settings.insert("a\nb".into(), "x".into());
@@ -350,6 +394,18 @@ mod tests {
         assert!(content.contains("work_mem = '1MB'' # '\n"), "{content}");
         assert!(!content.contains("evil") && !content.contains("a\nb"), "{content}");
         assert!(content.contains("shared_buffers = 16MB"), "{content}");
+    }
+
+    #[test]
+    fn only_names_we_could_have_given_are_logins() {
+        let check = |name: &str, expected: bool| assert_eq!(is_login(name, "app"), expected, "{name}");
+        check("app_1", true);
+        check("app_12", true);
+        check("app_", false);
+        check("app_1x", false);
+        check("other_1", false);
+        check("app_1; \\! id", false);
+        check("app_1\n\\! id", false);
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use crate::account::{Account, is_root};
+
+/// Directories that lead to what others have: who knows a name may go on, nobody may look around.
+const WAY: u32 = 0o711;
 
 /// A provider's directory.
 #[derive(Clone, Debug)]
@@ -30,11 +33,13 @@ impl Home {
             }
             Err(_) => link.clone(),
         };
+        // one of a time when everyone could look around; what is below follows with its object
+        let _ = tighten(&dir, WAY);
         Ok(Home { dir, link: Some(link) })
     }
 
     fn ensure(&self) -> io::Result<()> {
-        let open = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+        let open = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(WAY).create(dir);
         open(&self.dir)?;
         match &self.link {
             Some(link) if *link != self.dir && fs::read_link(link).is_err() => {
@@ -56,20 +61,51 @@ impl Home {
         &self.dir
     }
 
-    /// A directory in it, made if need be, and owned by an account. An empty name is the home itself.
+    /// A directory in it, made if need be, and owned by an account. An empty name is the home itself. Others may pass through it and not
+    /// look around.
     pub fn make(&self, name: &str, owner: Option<&Account>) -> io::Result<PathBuf> {
         self.ensure()?;
-        let path = self.dir.join(name);
-        fs::create_dir_all(&path)?;
+        let mut path = self.dir.clone();
+        for part in Path::new(name) {
+            path.push(part);
+            match fs::DirBuilder::new().mode(WAY).create(&path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => tighten(&path, WAY)?,
+            }
+        }
         own(&path, owner)?;
+        Ok(path)
+    }
+
+    /// A directory in it of one object's: ours, and an account may pass through it to what it has there.
+    pub fn make_private(&self, name: &str, guest: Option<&Account>) -> io::Result<PathBuf> {
+        let path = self.make(name, None)?;
+        match guest {
+            Some(account) if is_root() => {
+                lchown(&path, Some(0), Some(account.gid))?;
+                tighten(&path, 0o710)?;
+            }
+            _ => tighten(&path, 0o700)?,
+        }
         Ok(path)
     }
 }
 
-/// Gives a file or directory to an account, if we may.
+/// Gives a file or directory to an account, if we may; a link itself, never what it leads to.
 pub fn own(path: &Path, owner: Option<&Account>) -> io::Result<()> {
     match owner {
-        Some(account) if is_root() => chown(path, Some(account.uid), Some(account.gid)),
+        Some(account) if is_root() => lchown(path, Some(account.uid), Some(account.gid)),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a directory or file of ours this mode, if it is there and has another.
+pub fn tighten(path: &Path, mode: u32) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if !meta.is_symlink() && meta.permissions().mode() & 0o7777 != mode => {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
@@ -87,30 +123,29 @@ fn digest(path: &Path) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// How much a directory holds, in bytes on disk; files that vanish meanwhile do not count.
-pub fn size_of(dir: &Path) -> u64 {
-    let mut total = 0;
-    let mut rest = vec![dir.to_path_buf()];
-    while let Some(dir) = rest.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(meta) if meta.is_dir() => rest.push(entry.path()),
-                Ok(meta) => total += meta.blocks() * 512,
-                Err(_) => {}
-            }
-        }
-    }
-    total
+/// Writes a file that is there whole or not at all, after a crash too. Whatever bears the name of the new one before is removed, never
+/// written to.
+pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write_for(path, content, mode, None)
 }
 
-/// Writes a file that is there whole or not at all, after a crash too.
-pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+/// The same for a file that stays ours, with an account's group: its mode says what that may do.
+pub fn write_for(path: &Path, content: &[u8], mode: u32, group: Option<&Account>) -> io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // a new file follows no link
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    if let Some(account) = group.filter(|_| is_root()) {
+        fchown(&file, None, Some(account.gid))?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_data()?;
     fs::rename(&new, path)
@@ -131,7 +166,35 @@ mod tests {
         assert!(made.starts_with(home.path()));
         let again = Home::open(dir.path(), "databases").expect("opens");
         assert_eq!(fs::read(again.path().join("x")).expect("reads"), b"12");
-        assert!(size_of(again.path()) > 0);
+        let mode = |path: &Path| path.metadata().expect("is there").permissions().mode() & 0o7777;
+        assert_eq!((mode(again.path()), mode(&made)), (0o711, 0o711), "nobody looks around");
+        let own = again.make_private("sub/one", None).expect("makes");
+        assert_eq!(mode(&own), 0o700);
+        // one of an older version is shut at the next start
+        fs::set_permissions(again.path(), fs::Permissions::from_mode(0o755)).expect("may");
+        Home::open(dir.path(), "databases").expect("opens");
+        assert_eq!(mode(again.path()), 0o711);
+    }
+
+    #[test]
+    fn no_link_leads_a_write_or_an_owner_elsewhere() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (victim, file) = (dir.path().join("victim"), dir.path().join("file"));
+        fs::write(&victim, "kept").expect("writes");
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).expect("may");
+        std::os::unix::fs::symlink(&victim, dir.path().join("file.new")).expect("links");
+        write_whole(&file, b"own", 0o640).expect("writes");
+        assert_eq!(fs::read_to_string(&victim).expect("reads"), "kept");
+        assert_eq!(fs::read_to_string(&file).expect("reads"), "own");
+        assert!(fs::symlink_metadata(&file).expect("is there").is_file());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&victim, &link).expect("links");
+        let other = Account { name: "other".into(), uid: 65_534, gid: 65_534 };
+        own(&link, Some(&other)).expect("may");
+        tighten(&link, 0o777).expect("may");
+        let meta = fs::metadata(&victim).expect("is there");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&meta), rustix::process::geteuid().as_raw());
+        assert_eq!(meta.permissions().mode() & 0o7777, 0o600);
     }
 
     #[test]

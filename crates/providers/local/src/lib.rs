@@ -12,6 +12,7 @@
 pub mod account;
 pub mod home;
 pub mod identity;
+pub mod inside;
 pub mod install;
 mod kind;
 pub mod lack;

@@ -2,10 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How large a log may grow before its older half is set aside; one older one is kept.
 const MOST: u64 = 4 << 20;
+
+/// What tenants' servers say is not everyone's to read.
+const OURS: u32 = 0o600;
 
 /// Where the log of a process is, in its directory.
 pub fn path(dir: &Path) -> PathBuf {
@@ -15,13 +19,16 @@ pub fn path(dir: &Path) -> PathBuf {
 /// The log, to be appended to.
 pub(crate) fn open(dir: &Path) -> io::Result<File> {
     bound(dir)?;
-    OpenOptions::new().create(true).append(true).open(path(dir))
+    OpenOptions::new().create(true).append(true).mode(OURS).open(path(dir))
 }
 
 /// Sets a log that has grown too large aside. The process keeps its file, so the content is copied and the file emptied; lines written
 /// in between are lost.
 pub(crate) fn bound(dir: &Path) -> io::Result<()> {
     let log = path(dir);
+    for kept in [&log, &dir.join("log.1")] {
+        crate::home::tighten(kept, OURS)?;
+    }
     match fs::metadata(&log) {
         Ok(meta) if meta.len() > MOST => {
             fs::copy(&log, dir.join("log.1"))?;
@@ -57,7 +64,10 @@ mod tests {
         assert_eq!(tail(dir.path(), 2).expect("reads"), "two\nthree");
         writer.write_all(&vec![b'x'; MOST as usize]).expect("writes");
         bound(dir.path()).expect("bounds");
-        assert!(dir.path().join("log.1").exists());
+        for kept in ["log", "log.1"] {
+            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(dir.path().join(kept)).expect("is there"));
+            assert_eq!(mode & 0o777, 0o600, "{kept} is ours alone");
+        }
         // the process goes on writing into the file it has
         writer.write_all(b"four\n").expect("writes");
         assert_eq!(fs::read_to_string(path(dir.path())).expect("reads"), "four\n");

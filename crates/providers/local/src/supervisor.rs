@@ -145,7 +145,7 @@ impl Supervisor {
 
     fn keep(&self, name: &str, record: &Record) -> io::Result<()> {
         let content = serde_json::to_vec(record).map_err(io::Error::other)?;
-        home::write_whole(&self.dir(name).join("process.json"), &content, 0o644)
+        home::write_whole(&self.dir(name).join("process.json"), &content, 0o600)
     }
 
     /// The living process of a name, if there is one: the one on record or, where none is on record, any that bears the marker. What a
@@ -182,6 +182,7 @@ impl Supervisor {
         let _alone = lock.lock().await;
         let dir = self.dir(name);
         let _ = logs::bound(&dir);
+        let _ = home::tighten(&dir.join("process.json"), 0o600);
         let mut record = self.record(name).unwrap_or_default();
         if let Some(seen) = self.find(name) {
             if (seen.pid, seen.started) != (record.pid, record.started) {

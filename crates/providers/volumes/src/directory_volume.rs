@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
-use conductor_local::home::size_of;
+use conductor_local::inside::size_of;
 use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
 use serde_json::{Map, json};
 
