@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use common::web::{Backend, Load, ask, own_address};
@@ -348,20 +350,20 @@ fn one_specific_address_is_given_or_waited_for() {
 
 #[test]
 fn a_forwarded_port_leads_to_a_service_and_is_the_same_after_a_restart() {
+    let Some(own) = own_address() else {
+        return conductor_testkit::skip("forwarded ports", "this machine has no address but loopback");
+    };
     let mut world = world(4);
-    let server = TcpListener::bind("127.0.0.1:0").expect("listens");
-    let port = server.local_addr().expect("has one").port();
+    let server = TcpListener::bind((own, 0)).expect("listens");
+    let server_address = server.local_addr().expect("has one");
     std::thread::spawn(move || {
         for client in server.incoming().flatten() {
             let _ = (&client).write_all(b"hello");
         }
     });
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "greeter", "annotations": {"network.conductor.io/claim": "door"}},
-        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"name": "main", "port": port}]},
-    });
-    world.create(SERVICES, &service);
+    service(&world, "greeter", &[server_address]);
+    let named = json!({"metadata": {"annotations": {"network.conductor.io/claim": "door"}}});
+    world.patch(&format!("{SERVICES}/greeter"), named);
     claim(&world, "door", json!({"class": "bronze"}));
     let to = place(&world, "door");
     let greeted = || {
@@ -381,4 +383,51 @@ fn a_forwarded_port_leads_to_a_service_and_is_the_same_after_a_restart() {
     soon("closed", || TcpStream::connect(to).is_err().then_some(()));
     world.audit_is_clean();
     assert!(identity::marked(&world.home("balancers").display().to_string()).is_empty());
+}
+
+#[test]
+fn no_name_of_a_users_leads_to_what_listens_on_this_machine_alone() {
+    let world = world(5);
+    let private = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let port = private.local_addr().expect("has one").port();
+    let asked = Arc::new(AtomicBool::new(false));
+    let seen = asked.clone();
+    std::thread::spawn(move || {
+        for client in private.incoming().flatten() {
+            seen.store(true, Ordering::SeqCst);
+            let _ = (&client).write_all(b"private");
+        }
+    });
+    let classes = "/apis/network.conductor.io/v1alpha1/loadbalancerclasses";
+    let mut open = soon("a class", || world.get(&format!("{classes}/bronze")));
+    assert_eq!(open["spec"]["template"]["spec"]["externalNames"], "Refuse", "{open}");
+    open["metadata"] = json!({"name": "open"});
+    open["spec"]["template"]["spec"]["externalNames"] = json!("Allow");
+    world.create(classes, &open);
+    let managers = "/apis/conductor.io/v1alpha1/managers/local-balancers";
+    let all = json!([{"name": "silver"}, {"name": "bronze"}, {"name": "open"}]);
+    world.patch(managers, json!({"spec": {"classes": all}}));
+    for (class, host, why) in [
+        ("bronze", "localhost", "does not allow"),
+        ("open", "localhost", "may not lead"),
+        ("open", "127.1", "may not lead"),
+        ("open", "169.254.169.254", "may not lead"),
+    ] {
+        claim(&world, "door", json!({"class": class}));
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "inward", "annotations": {"network.conductor.io/claim": "door"}},
+            "spec": {"type": "ExternalName", "externalName": host, "ports": [{"name": "main", "port": port}]},
+        });
+        world.create(SERVICES, &service);
+        let to = place(&world, "door");
+        let told = |c: &Value| says(&condition(c, "Routed")["message"], why);
+        world.until(&format!("{CLAIMS}/door"), "told", told);
+        let mut text = String::new();
+        let _ = TcpStream::connect(to).and_then(|mut client| client.read_to_string(&mut text));
+        assert_eq!(text, "", "{class} {host}");
+        world.delete_now(&format!("{SERVICES}/inward"));
+        world.delete_now(&format!("{CLAIMS}/door"));
+    }
+    assert!(!asked.load(Ordering::SeqCst), "nobody got there");
 }

@@ -315,8 +315,7 @@ fn no_tenant_makes_itself_a_superuser_when_its_login_is_rotated() {
             execute format('alter role %I superuser', r.rolname); end loop; return true; end $$;\
         create view evil.pg_stat_activity as select 1 as pid, rolname as usename from pg_catalog.pg_roles;\
         create function evil.count() returns bigint language sql as 'select 0::bigint';\
-        alter database app set search_path = evil, pg_catalog;\
-        alter database app set default_transaction_read_only = on";
+        alter database app set search_path = evil, pg_catalog";
     sql(&details, trap).expect("a database's owner may");
     world.patch(&path, json!({"spec": {"rotate": 1, "rotationGraceSeconds": 1}}));
     world.until(&path, "retired", |i| i["status"]["retired"] == 1);

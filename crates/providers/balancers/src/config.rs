@@ -232,7 +232,7 @@ mod tests {
         ];
         let services = [service("a"), service("b")];
         let slices = [slice("a", "10.0.0.1"), slice("b", "10.0.0.2")];
-        let network = Network { ingresses: &ingresses, services: &services, slices: &slices, secrets: &[] };
+        let network = Network { ingresses: &ingresses, services: &services, slices: &slices, ..Network::default() };
         let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
         let config = text(&made);
         assert!(config.contains("{ var(txn.host) -m str 'www.example' } { path -m beg '/' }"), "{config}");
@@ -311,7 +311,7 @@ mod tests {
             tls(ingress("b", "two", "front", "b.example", "/"), &["b.example", "www.example"]),
         ];
         let (services, secrets) = ([service("a"), service("b")], [secret("a"), secret("b")]);
-        let network = Network { ingresses: &ingresses, services: &services, slices: &[], secrets: &secrets };
+        let network = Network { ingresses: &ingresses, services: &services, secrets: &secrets, ..Network::default() };
         let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
         let hosts: Vec<_> = made.certificates.iter().map(|c| (c.name.as_str(), c.hosts.join(","))).collect();
         assert_eq!(hosts, [("a_tls", "www.example".to_owned()), ("b_tls", "b.example".to_owned())]);
@@ -321,12 +321,17 @@ mod tests {
 
     #[test]
     fn what_leads_nowhere_is_said() {
-        let external = json!({"metadata": {"namespace": "a", "name": "web"},
-            "spec": {"type": "ExternalName", "externalName": "localhost"}});
+        let external = |host: &str| json!({"metadata": {"namespace": "a", "name": "web"}, "spec": {"type": "ExternalName", "externalName": host}});
+        let names = crate::names::Names::from([
+            ("out.example".to_owned(), Ok(vec!["203.0.113.7".parse().expect("an address")])),
+            ("localhost".to_owned(), Err("which is 127.0.0.1".to_owned())),
+        ]);
         let check = |services: &[Value], path: &str, rules: Rules, word: Option<&str>| {
             let ingresses = [ingress("a", "one", "front", "x.example", path)];
-            let network = Network { ingresses: &ingresses, services, ..Network::default() };
+            let network = Network { ingresses: &ingresses, services, names: Some(&names), ..Network::default() };
             let made = plan(&[claim("a", "front")], &network, &rules);
+            // names never become part of a configuration, only what they were found to be
+            assert!(made.backends.values().flat_map(|b| &b.endpoints).all(|e| e.host.parse::<IpAddr>().is_ok()));
             let said = made.verdicts[0].refusals.join("; ");
             assert_eq!(said.is_empty(), word.is_none(), "{said}");
             assert!(word.is_none_or(|word| said.contains(word)), "{said}");
@@ -334,8 +339,11 @@ mod tests {
         check(&[], "/", RULES, Some("no Service web"));
         check(&[service("a")], "/", RULES, None);
         check(&[service("a")], "/a b", RULES, Some("characters"));
-        check(std::slice::from_ref(&external), "/", RULES, Some("ExternalName"));
-        check(&[external], "/", Rules { external_names: true, ..RULES }, None);
+        check(&[external("out.example")], "/", RULES, Some("ExternalName"));
+        let allowed = Rules { external_names: true, ..RULES };
+        check(&[external("out.example")], "/", allowed, None);
+        check(&[external("localhost")], "/", allowed, Some("127.0.0.1"));
+        check(&[external("new.example")], "/", allowed, Some("not resolved"));
     }
 
     proptest! {

@@ -7,10 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::names::Names;
+
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// An address, or a host name where that is allowed.
+    /// An address.
     pub host: String,
     /// Its port.
     pub port: u16,
@@ -49,6 +51,8 @@ pub struct Network<'n> {
     pub slices: &'n [Value],
     /// Secrets of type `kubernetes.io/tls`.
     pub secrets: &'n [Value],
+    /// What ExternalNames lead to, where that is asked for.
+    pub names: Option<&'n Names>,
 }
 
 fn text(value: &Value) -> &str {
@@ -57,6 +61,11 @@ fn text(value: &Value) -> &str {
 
 fn find<'n>(objects: &'n [Value], namespace: &str, name: &str) -> Option<&'n Value> {
     objects.iter().find(|o| text(&o["metadata"]["namespace"]) == namespace && text(&o["metadata"]["name"]) == name)
+}
+
+/// The host that a Service of type ExternalName names.
+pub(crate) fn external_name(service: &Value) -> &str {
+    text(&service["spec"]["externalName"]).trim_end_matches('.')
 }
 
 impl Network<'_> {
@@ -86,14 +95,17 @@ impl Network<'_> {
         let name = format!("{namespace}_{service}_{number}");
         let mut endpoints = Vec::new();
         if external {
-            let host = text(&object["spec"]["externalName"]).trim_end_matches('.');
+            let host = external_name(object);
             if !external_names {
                 return Err(format!("Service {service} is an ExternalName, which this balancer does not allow"));
             }
             if host.is_empty() || !host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c)) {
                 return Err(format!("Service {service} names {host:?}, which is no host"));
             }
-            endpoints.push(Endpoint { host: host.to_owned(), port: number });
+            let unknown = || Err("which is not resolved yet".to_owned());
+            let addresses = self.names.and_then(|names| names.get(host)).cloned().unwrap_or_else(unknown);
+            let addresses = addresses.map_err(|why| format!("Service {service} names {host}, {why}"))?;
+            endpoints.extend(addresses.iter().map(|a| Endpoint { host: a.to_string(), port: number }));
         } else {
             let called = wanted.map_or("", |p| text(&p["name"]));
             self.endpoints(namespace, service, called, &mut endpoints);

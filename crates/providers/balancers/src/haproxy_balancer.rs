@@ -17,7 +17,7 @@ use crate::consumers::Consumers;
 use crate::haproxy::{HAProxies, haproxy, most_connections, worker_account};
 use crate::pool::{Asked, Place};
 use crate::routes::{Rules, plan};
-use crate::world::World;
+use crate::world::{Needs, World};
 use crate::{API_VERSION, is_ready};
 
 /// How often is looked whether someone changed a file, or a backend's state is another.
@@ -131,7 +131,8 @@ impl HAProxyBalancers {
         }
         let asked = Asked { address: specific(&spec.address)?, port: None };
         let place = self.addresses.give(object, &spec.pool, &asked, &[rules.http, rules.https]).await?;
-        let around = self.world.around(object).await?;
+        let needs = Needs { certificates: true, external_names: rules.external_names };
+        let around = self.world.around(object, needs).await?;
         let name = process_name(object.uid());
         self.home.make("haproxy", None).map_err(Trouble::io("make a directory"))?;
         let mut plan = plan(&around.claims, &around.network(), &rules);

@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod forward;
 pub mod haproxy;
 mod haproxy_balancer;
+pub mod names;
 pub mod pool;
 mod port_forward;
 pub mod routes;
@@ -54,7 +55,9 @@ fn rules() -> Vec<Value> {
     vec![
         rule("networking.k8s.io", &["ingresses"], &look),
         rule("networking.k8s.io", &["ingresses/status"], &["patch"]),
-        rule("", &["services", "secrets"], &look),
+        rule("", &["services"], &look),
+        // those that Ingresses name, one by one
+        rule("", &["secrets"], &["get"]),
         rule("", &["services/status"], &["patch"]),
         rule("", &["events"], &["create"]),
         rule("discovery.k8s.io", &["endpointslices"], &look),
@@ -80,7 +83,12 @@ mod tests {
         for example in provider.examples.iter().filter(|e| e["kind"] == "AddressPool") {
             pool::Pool::read(example).expect("is a pool");
         }
+        let listing = provider.rules.iter().filter(|rule| rule["resources"].to_string().contains("secrets"));
+        assert!(listing.into_iter().all(|rule| rule["verbs"] == json!(["get"])), "it lists nobody's Secrets");
         let classes = provider.examples.iter().filter(|e| e["kind"] == "LoadBalancerClass");
+        for class in classes.clone() {
+            assert_eq!(class["spec"]["template"]["spec"]["externalNames"], "Refuse", "{class}");
+        }
         assert_eq!(classes.count(), 2);
     }
 }

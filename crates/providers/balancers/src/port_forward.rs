@@ -17,7 +17,7 @@ use crate::forward::Forward;
 use crate::haproxy_balancer::specific;
 use crate::pool::{Asked, Place};
 use crate::routes::{Plan, Rules, plan};
-use crate::world::World;
+use crate::world::{Needs, World};
 use crate::{API_VERSION, is_ready};
 
 #[derive(Clone, Debug, Deserialize)]
@@ -90,8 +90,9 @@ impl PortForwards {
             return Err(Trouble::new("PoolInvalid", message));
         };
         let address = SocketAddr::new(place.address, port);
-        let around = self.world.around(object).await?;
         let rules = Rules { http: 0, https: 0, external_names: spec.external_names == "Allow" };
+        let needs = Needs { certificates: false, external_names: rules.external_names };
+        let around = self.world.around(object, needs).await?;
         let mut plan = plan(&around.claims, &around.network(), &rules);
         let endpoints = only_one(&mut plan, port);
         let there = self.open.lock().get(object.uid()).filter(|f| f.address() == address).cloned();

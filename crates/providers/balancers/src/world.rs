@@ -1,6 +1,6 @@
 //! What is watched: balancers, the Ingresses and Services that use them, and the endpoints behind. Whoever it concerns is woken.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::endpoints::Network;
-use crate::routes::Claim;
+use crate::endpoints::{Network, external_name};
+use crate::names::{Names, Resolver};
+use crate::routes::{CLAIM, Claim};
 
-/// What is watched: apiVersion, kind, plural, and which of them.
-const WATCHED: [(&str, &str, &str, &str); 5] = [
-    ("networking.k8s.io/v1", "Ingress", "ingresses", ""),
-    ("v1", "Service", "services", ""),
-    ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", ""),
-    ("v1", "Secret", "secrets", "type=kubernetes.io/tls"),
-    ("network.conductor.io/v1alpha1", "LoadBalancer", "loadbalancers", ""),
+/// What is watched: apiVersion, kind, plural.
+const WATCHED: [(&str, &str, &str); 4] = [
+    ("networking.k8s.io/v1", "Ingress", "ingresses"),
+    ("v1", "Service", "services"),
+    ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
+    ("network.conductor.io/v1alpha1", "LoadBalancer", "loadbalancers"),
 ];
 
 /// By namespace and name.
@@ -36,6 +36,8 @@ pub struct World {
     /// The namespaces a balancer's claims are in, by the balancer's uid.
     interests: Mutex<HashMap<String, HashSet<String>>>,
     wake: Wake,
+    client: kube::Client,
+    resolver: Resolver,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -48,12 +50,28 @@ pub struct Surroundings {
     services: Vec<Value>,
     slices: Vec<Value>,
     secrets: Vec<Value>,
+    names: Names,
+}
+
+/// What of its surroundings a balancer needs beyond what is watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    /// The certificates that Ingresses name.
+    pub certificates: bool,
+    /// What ExternalNames lead to.
+    pub external_names: bool,
 }
 
 impl Surroundings {
     /// The objects of the claims' namespaces.
     pub fn network(&self) -> Network<'_> {
-        Network { ingresses: &self.ingresses, services: &self.services, slices: &self.slices, secrets: &self.secrets }
+        Network {
+            ingresses: &self.ingresses,
+            services: &self.services,
+            slices: &self.slices,
+            secrets: &self.secrets,
+            names: Some(&self.names),
+        }
     }
 }
 
@@ -75,17 +93,15 @@ impl World {
             complete: watch::channel(0).0,
             interests: Mutex::default(),
             wake: scene.wake.clone(),
+            client: scene.client.clone(),
+            resolver: Resolver::default(),
             tasks: Mutex::default(),
         });
-        for (at, (api_version, kind, plural, selector)) in WATCHED.into_iter().enumerate() {
+        for (at, (api_version, kind, plural)) in WATCHED.into_iter().enumerate() {
             let api: Api<DynamicObject> = Api::all_with(scene.client.clone(), &resource(api_version, kind, plural));
-            let mut config = watcher::Config::default();
-            if !selector.is_empty() {
-                config = config.fields(selector);
-            }
             let shown = Arc::downgrade(&world);
             world.tasks.lock().spawn(async move {
-                let mut events = watcher(api, config).default_backoff().boxed();
+                let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
                 let mut fresh: Option<Shelf> = None;
                 while let Some(event) = events.next().await {
                     let Some(world) = shown.upgrade() else { return };
@@ -149,11 +165,14 @@ impl World {
     }
 
     /// What concerns a balancer. Waits until everything was shown once: what is not known yet would be taken out of service.
-    pub async fn around(&self, object: &Object) -> Result<Surroundings, Trouble> {
+    pub async fn around(&self, object: &Object, needs: Needs) -> Result<Surroundings, Trouble> {
         let mut complete = self.complete.subscribe();
         let all = (1u8 << WATCHED.len()) - 1;
         let waiting = tokio::time::timeout(Duration::from_secs(10), complete.wait_for(|seen| *seen == all)).await;
-        if !matches!(waiting, Ok(Ok(_))) {
+        let synced = matches!(waiting, Ok(Ok(_)));
+        // it holds a lock
+        drop(waiting);
+        if !synced {
             return Err(Trouble::new("NotSynced", "not everything it depends on has been seen yet"));
         }
         let claims = self.claims(object);
@@ -167,7 +186,30 @@ impl World {
                 .map(|(_, o)| (**o).clone())
                 .collect()
         };
-        Ok(Surroundings { claims, ingresses: of(0), services: of(1), slices: of(2), secrets: of(3) })
+        let (ingresses, services, slices) = (of(0), of(1), of(2));
+        let secrets = if needs.certificates { self.certificates(&ingresses).await? } else { Vec::new() };
+        let external = services.iter().filter(|s| needs.external_names && text(&s["spec"]["type"]) == "ExternalName");
+        let names = self.resolver.resolve(external.map(|s| external_name(s).to_owned()).collect()).await;
+        Ok(Surroundings { claims, ingresses, services, slices, secrets, names })
+    }
+
+    /// The TLS Secrets that Ingresses name, each asked for by its name: the others are none of our business. A balancer looks again every
+    /// few seconds, and so sees a certificate that was renewed.
+    async fn certificates(&self, ingresses: &[Value]) -> Result<Vec<Value>, Trouble> {
+        let mut wanted = BTreeSet::new();
+        for ingress in ingresses.iter().filter(|i| i["metadata"]["annotations"][CLAIM].is_string()) {
+            for tls in ingress["spec"]["tls"].as_array().into_iter().flatten() {
+                wanted.insert((text(&ingress["metadata"]["namespace"]), text(&tls["secretName"])));
+            }
+        }
+        let mut found = Vec::new();
+        for (namespace, name) in wanted.into_iter().filter(|(_, name)| !name.is_empty()) {
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), namespace, &resource("v1", "Secret", "secrets"));
+            let secret = api.get_opt(name).await?.map(|secret| serde_json::to_value(secret).unwrap_or_default());
+            found.extend(secret.filter(|secret| text(&secret["type"]) == "kubernetes.io/tls"));
+        }
+        Ok(found)
     }
 
     /// Claims of the LoadBalancer that a balancer is behind.
@@ -175,7 +217,7 @@ impl World {
         let reference = text(&object.0["metadata"]["annotations"][conductor_claims::lifecycle::RESOURCE_REF]);
         let name = reference.rsplit(' ').next().unwrap_or_default().to_owned();
         let uid = text(&object.0["metadata"]["labels"][conductor_claims::lifecycle::RESOURCE_UID]);
-        let shelf = self.shelves[4].lock();
+        let shelf = self.shelves[3].lock();
         let balancer = shelf.get(&(String::new(), name)).filter(|b| text(&b["metadata"]["uid"]) == uid);
         let references = balancer.and_then(|b| b["spec"]["claimRefs"].as_array()).into_iter().flatten();
         let claim = |r: &Value| Claim {

@@ -32,10 +32,10 @@ impl DirectoryVolumes {
     }
 }
 
-/// Sees to it that the directory is there; makes only one of our own, and that only once.
-fn ensure(path: &Path, declared: bool, was_ready: bool) -> Result<(), Trouble> {
+/// Sees to it that the directory is there; makes only one of our own, and that only once. Whether it is new.
+fn ensure(path: &Path, declared: bool, was_ready: bool) -> Result<bool, Trouble> {
     match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(meta) if meta.is_dir() => Ok(false),
         Ok(_) => Err(Trouble::new("NotADirectory", format!("{} is no directory: correct spec.path", path.display()))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Trouble::io("look at the directory")(error)),
         Err(_) if was_ready => Err(Trouble::new(
@@ -47,7 +47,13 @@ fn ensure(path: &Path, declared: bool, was_ready: bool) -> Result<(), Trouble> {
             format!("there is no directory {}: make it, or correct spec.path", path.display()),
         )),
         Err(_) => {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(Trouble::io("make the directory"))
+            // its mode is set with its owner
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)
+                .map_err(Trouble::io("make the directory"))?;
+            Ok(true)
         }
     }
 }
@@ -72,13 +78,14 @@ impl DirectoryVolumes {
         let (alone, at) = (self.busy.alone(object.uid()).await, path.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _alone = alone;
-            ensure(&at, is_declared, was_ready)?;
+            let new = ensure(&at, is_declared, was_ready)?;
             let scrubbed = wanted.map(|number| {
                 let outcome = scrub::directory(&at, method).map_err(|e| e.to_string());
                 Scrubbed { number, outcome: outcome.map(|()| format!("{}: read back as empty", method.name())) }
             });
             if !is_declared {
-                crate::permissions(&at, owner, mode).map_err(Trouble::io("set the owner of the volume"))?;
+                crate::permissions(&at, owner, mode.or(new.then_some(0o770)))
+                    .map_err(Trouble::io("set the owner of the volume"))?;
             }
             // a declared directory can be a whole disk: whoever declares it looks after its size
             let used = (!is_declared).then(|| size_of(&at));

@@ -72,7 +72,10 @@ pub enum ImageError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// There is no room for it.
-    #[error("{0} has no room for {1} bytes: free some, or use a class that does not preallocate")]
+    #[error(
+        "{0} has no room for {1} bytes and what is kept free there for everyone else: free some, or use a class that does not \
+         preallocate"
+    )]
     NoRoom(PathBuf, u64),
     /// It is in use, and cannot be changed so.
     #[error(transparent)]
@@ -112,6 +115,13 @@ fn dashed(bytes: &[u8]) -> String {
         text.push_str(&format!("{byte:02x}"));
     }
     text
+}
+
+/// Whether so much more can be taken of a disk. A reserve stays: the disk may be the one that holds everyone's objects, which a claim
+/// must not be able to fill at once.
+fn has_room(missing: u64, free: u64, whole: u64) -> bool {
+    let reserve = (whole / 20).min(1 << 30);
+    missing == 0 || free >= missing.saturating_add(reserve)
 }
 
 /// What an image is to be.
@@ -172,6 +182,12 @@ impl Wanted<'_> {
     fn allocate(&self, file: &File) -> Result<(), ImageError> {
         file.set_len(self.size).map_err(|e| self.error(e))?;
         if self.preallocate {
+            let (there, disk) = (rustix::fs::fstat(file), rustix::fs::fstatvfs(file));
+            let (there, disk) = (there.map_err(|e| self.error(e.into()))?, disk.map_err(|e| self.error(e.into()))?);
+            let missing = self.size.saturating_sub(u64::try_from(there.st_blocks).unwrap_or(0) * 512);
+            if !has_room(missing, disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize) {
+                return Err(self.error(io::ErrorKind::StorageFull.into()));
+            }
             rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, self.size).map_err(|e| self.error(e.into()))?;
         }
         Ok(())
@@ -253,6 +269,28 @@ mod tests {
             assert_eq!(FileSystem::parse(fs.name()), Some(fs));
         }
         assert_eq!(FileSystem::parse("btrfs"), None);
+    }
+
+    #[test]
+    fn a_disk_is_never_taken_whole() {
+        const GIB: u64 = 1 << 30;
+        let check = |missing: u64, free: u64, whole: u64, expected: bool| {
+            assert_eq!(has_room(missing, free, whole), expected, "{missing} of {free} of {whole}");
+        };
+        check(GIB, 3 * GIB, 100 * GIB, true);
+        check(2 * GIB, 3 * GIB, 100 * GIB, true);
+        check(2 * GIB + 1, 3 * GIB, 100 * GIB, false);
+        // a small disk keeps a twentieth
+        check(9 * GIB / 10, GIB, 2 * GIB, true);
+        check(GIB, GIB, 2 * GIB, false);
+        check(u64::MAX, GIB, GIB, false);
+        check(0, 0, GIB, true);
+        // and says so before it is full
+        let directory = tempfile::tempdir().expect("is made");
+        let path = directory.path().join("huge");
+        let wanted = Wanted { path: &path, size: 1 << 43, file_system: FileSystem::Ext4, uid: UID, preallocate: true };
+        let error = wanted.make().expect_err("no machine has that");
+        assert!(matches!(error, ImageError::NoRoom(..)), "{error}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod spec;
 mod users;
 
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -70,14 +70,18 @@ pub(crate) fn file_name(object: &Object) -> String {
     }
 }
 
-/// Sets owner and mode of a volume's root directory, as far as they are said and differ.
+/// Sets owner and mode of a volume's root directory, as far as they are said and differ. One that nobody has said anything about, and that
+/// is as it was made, is not for everyone to look into.
 pub(crate) fn permissions(path: &Path, owner: Option<(u32, u32)>, mode: Option<u32>) -> io::Result<()> {
-    let meta = std::fs::metadata(path)?;
+    let root = std::fs::File::from(conductor_local::inside::open_directory(path)?);
+    let meta = root.metadata()?;
+    let untouched = meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == 0o755;
     if let Some((user, group)) = owner.filter(|owner| *owner != (meta.uid(), meta.gid())) {
-        chown(path, Some(user), Some(group))?;
+        fchown(&root, Some(user), Some(group))?;
     }
+    let mode = mode.or(untouched.then_some(0o770));
     if let Some(mode) = mode.filter(|mode| *mode != meta.mode() & 0o7777) {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        root.set_permissions(std::fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }
@@ -101,6 +105,28 @@ mod tests {
         let default =
             |o: &&Value| o["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
         assert_eq!(provider.examples.iter().filter(default).count(), 1);
+    }
+
+    #[test]
+    fn a_volume_is_not_everyones_unless_that_is_said() {
+        let dir = tempfile::tempdir().expect("is made");
+        let root = dir.path().join("root");
+        std::fs::create_dir(&root).expect("is made");
+        let set = |mode: u32| std::fs::set_permissions(&root, std::fs::Permissions::from_mode(mode)).expect("may");
+        let check = |before: u32, said: Option<u32>, after: u32| {
+            set(before);
+            permissions(&root, None, said).expect("may");
+            assert_eq!(std::fs::metadata(&root).expect("is there").mode() & 0o7777, after, "{before:o} {said:?}");
+        };
+        check(0o755, None, 0o770);
+        check(0o755, Some(0o755), 0o755);
+        // whoever has it has made it so
+        check(0o700, None, 0o700);
+        check(0o750, None, 0o750);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&root, &link).expect("links");
+        permissions(&link, Some((65_534, 65_534)), Some(0o777)).expect_err("is no directory itself");
+        check(0o700, None, 0o700);
     }
 
     #[test]

@@ -202,6 +202,11 @@ fn empty(directory: &OwnedFd, path: &Path, method: Method, device: u64, depth: u
             }
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let inner = rustix::fs::openat(directory, &name, flags, Mode::empty()).map_err(failed)?;
+            // looked at again: it may have got another name, or be another file, since
+            let opened = rustix::fs::fstat(&inner).map_err(failed)?;
+            if opened.st_nlink > 1 || opened.st_ino != stat.st_ino {
+                return Err(ScrubError::Linked(below, opened.st_nlink));
+            }
             let mut file = File::from(inner);
             overwrite(&mut file, &below, method)?;
             verify_zeros(&mut file, &below)?;
