@@ -61,7 +61,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         api.get("v1", "Secret", namespace, secret).await?.with_context(|| format!("{name} has lost its Secret"))?;
     let details = decoded(&secret);
     if args.uri {
-        println!("{}", details.get("uri").context("its Secret has no uri")?);
+        let uri = details.get("uri").context("its Secret has no uri")?;
+        anyhow::ensure!(!uri.contains(char::is_control), "uri of its Secret has control characters: it is not shown");
+        println!("{uri}");
         return Ok(());
     }
     let mut command = client(&details)?;
@@ -123,28 +125,33 @@ fn decoded(secret: &Value) -> BTreeMap<String, String> {
     data.filter_map(|(key, value)| Some((key.clone(), plain(value)?))).collect()
 }
 
-/// The client for what a Secret describes.
+/// The client for what a Secret describes. Whoever can write the Secret chooses the values, and with them no more than where to
+/// connect: none is ever an option, a command or a file.
 fn client(details: &BTreeMap<String, String>) -> anyhow::Result<Command> {
+    for (key, value) in details.iter().filter(|(key, _)| *key != "password") {
+        if value.starts_with('-') || value.contains(char::is_control) {
+            bail!("{key} of its Secret begins with a dash or has control characters: it is not passed to a client");
+        }
+    }
     let get = |key: &str| details.get(key).map(String::as_str).unwrap_or_default();
     let mut command;
     match get("type") {
         "postgresql" | "postgres" => {
             command = Command::new("psql");
-            command.args(["-h", get("host"), "-p", get("port"), "-U", get("username"), "-d", get("database")]);
-            command.env("PGPASSWORD", get("password"));
+            // in arguments, a database may be a connection string with options of its own
+            for (variable, key) in
+                [("PGHOST", "host"), ("PGPORT", "port"), ("PGUSER", "username"), ("PGPASSWORD", "password")]
+            {
+                command.env(variable, get(key));
+            }
+            command.env("PGDATABASE", plain("database", get("database"))?);
         }
         "mysql" | "mariadb" => {
             command = Command::new("mariadb");
-            command.args([
-                "--protocol=tcp",
-                "-h",
-                get("host"),
-                "-P",
-                get("port"),
-                "-u",
-                get("username"),
-                get("database"),
-            ]);
+            command.arg("--protocol=tcp");
+            for (option, key) in [("host", "host"), ("port", "port"), ("user", "username"), ("database", "database")] {
+                command.arg(format!("--{option}={}", get(key)));
+            }
             command.env("MYSQL_PWD", get("password"));
         }
         other => {
@@ -155,37 +162,71 @@ fn client(details: &BTreeMap<String, String>) -> anyhow::Result<Command> {
                 (uri, ..) => uri.to_owned(),
             };
             // a bare connection: what is typed is sent, what comes is shown
-            let uri = uri.strip_prefix("tcp://").map_or(uri.clone(), |place| format!("telnet://{place}"));
+            let uri = match uri.split_once("://") {
+                Some(("http" | "https", _)) => uri,
+                Some(("tcp", place)) => format!("telnet://{place}"),
+                _ => bail!("uri of its Secret is neither http, https nor tcp: connect by hand, see --uri"),
+            };
             command = Command::new("curl");
-            command.args(["--silent", "--show-error", &uri]);
+            // no list, range or default file stands in for the one address
+            command.args(["--silent", "--show-error", "--globoff", "--proto", "=http,https,telnet"]);
+            command.args(["--url", &uri]);
         }
     }
     Ok(command)
+}
+
+/// A value that is a name and no connection string.
+fn plain<'v>(key: &str, value: &'v str) -> anyhow::Result<&'v str> {
+    anyhow::ensure!(
+        !value.contains(['=', '/', ':', '?']),
+        "{key} of its Secret is no name: it is not passed to a client"
+    );
+    Ok(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn details(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let usual = [("host", "h"), ("port", "1"), ("username", "u"), ("password", "sesame"), ("database", "d")];
+        usual.iter().chain(pairs).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
     #[test]
     fn each_type_has_its_client_and_no_password_in_its_arguments() {
-        let check = |kind: &str, expected: &str| {
-            let pairs = [
-                ("type", kind),
-                ("host", "h"),
-                ("port", "1"),
-                ("username", "u"),
-                ("password", "sesame"),
-                ("database", "d"),
-            ];
-            let details = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-            let command = client(&details).expect("is known");
+        for (kind, expected) in [("postgresql", "psql"), ("mysql", "mariadb"), ("loadbalancer", "curl")] {
+            let command = client(&details(&[("type", kind)])).expect("is known");
             assert_eq!(command.get_program().to_string_lossy(), expected);
             assert!(!command.get_args().any(|a| a.to_string_lossy().contains("sesame")), "{command:?}");
-        };
-        check("postgresql", "psql");
-        check("mysql", "mariadb");
-        check("loadbalancer", "curl");
+        }
         assert!(client(&BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn values_of_a_secret_are_neither_options_nor_files() {
+        for kind in ["postgresql", "mysql", "loadbalancer"] {
+            for key in ["host", "port", "username", "database", "uri"] {
+                for value in ["--execute=\\! id", "-oProxy", "a\n\\! id", "\u{1b}[2J"] {
+                    let refused = client(&details(&[("type", kind), (key, value)]));
+                    assert!(refused.is_err(), "{kind} {key} {value:?}: {refused:?}");
+                }
+            }
+        }
+        for uri in ["file:///etc/shadow", "telnet://h:1", "scp://h/x", "dict://h:1/x", "h", "@/etc/shadow", "HTTP:x"] {
+            assert!(client(&details(&[("type", "x"), ("uri", uri)])).is_err(), "{uri}");
+        }
+        for database in ["postgresql://evil/x?sslkey=/a", "host=evil sslmode=disable"] {
+            assert!(client(&details(&[("type", "postgresql"), ("database", database)])).is_err(), "{database}");
+        }
+        // What is passed is one argument with its option, or no argument at all.
+        let arguments = |kind: &str| {
+            let command = client(&details(&[("type", kind), ("uri", "http://h/{a,b}")])).expect("is known");
+            command.get_args().map(|a| a.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(arguments("mysql"), ["--protocol=tcp", "--host=h", "--port=1", "--user=u", "--database=d"]);
+        assert!(arguments("postgresql").is_empty());
+        assert_eq!(arguments("x").last().map(String::as_str), Some("http://h/{a,b}"));
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use conductor_claims::lifecycle::{
-    ClaimScene, Found as Implementation, Presence, RESOURCE_UID, ResourceScene, claim, implementations, refused_claim,
-    resource, resource_failed, unreadable_claim,
+    ClaimScene, DEFAULT_STANDS_IN, Found as Implementation, Presence, RESOURCE_UID, ResourceScene, claim,
+    implementations, refused_claim, resource, resource_failed, unreadable_claim,
 };
-use conductor_claims::matching::Decision;
+use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
 use serde_json::Value;
 
@@ -47,9 +47,11 @@ impl Desk {
                 return Ok(Outcome::Settled);
             }
             Ok(ask) => {
-                let decision = self.decide(&ask, &object);
+                let decision = self.decide_allowed(&ask, &object).await?;
                 let state = self.state.lock();
-                let class = state.index.class_of(&ask).and_then(|name| state.classes.get(name.as_ref()).cloned());
+                let refused = matches!(decision, Decision::Wait { reason: Reason::NotAllowed(_), .. });
+                let class = Some(&ask).filter(|_| !refused).and_then(|ask| state.index.class_of(ask));
+                let class = class.and_then(|name| state.classes.get(name.as_ref()).cloned());
                 (Some(decision), class)
             }
         };
@@ -96,7 +98,15 @@ impl Desk {
         {
             return Ok(Outcome::Later(pause));
         }
+        if plan.writes.iter().any(|w| w.purpose == DEFAULT_STANDS_IN) {
+            // what it is bound to then is decided when it has its class
+            self.state.lock().index.forget(&uid);
+        }
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
+            if broken.purpose == DEFAULT_STANDS_IN && broken.failure.code == 403 {
+                let message = format!("its class would be the default one: {}", broken.failure.message);
+                self.send(refused_claim(&object, &message, &time)).await?;
+            }
             if broken.purpose == "make a resource for the claim" && broken.failure.is_refusal() {
                 let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
                 // in a transaction, the number of the operation is nobody's concern

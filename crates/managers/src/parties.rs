@@ -108,6 +108,7 @@ pub fn policies() -> Result<Vec<Value>, String> {
         class_kind: ("storage.k8s.io/v1", "StorageClass"),
         class_resource: ("storage.k8s.io", "storageclasses"),
         class_field: "storageClassName",
+        class_annotation: "volume.beta.kubernetes.io/storage-class",
         resource_field: "volumeName",
     }));
     Ok(all)

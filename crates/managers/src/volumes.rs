@@ -60,7 +60,7 @@ impl Desk {
             self.state.lock().index.stop_waiting(&uid);
             None
         } else {
-            Some(self.decide(&ask, &claim))
+            Some(self.decide_allowed(&ask, &claim).await?)
         };
         let wanted = match &decision {
             Some(Decision::Bind { resource, .. }) => resource.to_string(),

@@ -198,8 +198,22 @@ async fn a_class_can_be_for_some_only() {
          'use.relationaldatabases.storage.conductor.io' denied request: class gold is for those who have the verb use on it \
          (kubectl auth can-i use relationaldatabaseclasses.storage.conductor.io/gold): ask an administrator, or choose another class"
     );
-    // Neither by naming a resource, nor later.
-    assert_eq!(jane.send(Method::POST, &claims, &database("a", json!({"resourceName": "any"}))).await.0, 403);
+    // Nor by naming a resource of it; any other may be named.
+    for class in ["gold", "silver"] {
+        let resource = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": class}, "spec": {"engine": "x", "class": class}});
+        assert_eq!(claus.send(Method::POST, &format!("{DATABASES}/relationaldatabases"), &resource).await.0, 201);
+        let named = database(&format!("by-{class}"), json!({"resourceName": class}));
+        let (code, answer) = jane.send(Method::POST, &claims, &named).await;
+        assert_eq!(code, 201, "{answer}");
+        let at =
+            common::target("storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "shop", &format!("by-{class}"));
+        if class == "silver" {
+            cluster.until(&at, "bound", common::phase_is("Bound")).await;
+        } else {
+            assert!(said(&cluster, &at, "NotAllowed").await.contains("the verb use"));
+        }
+    }
+    // Nor later.
     let (code, made) = jane.send(Method::POST, &claims, &database("a", json!({"class": "silver"}))).await;
     assert_eq!(code, 201, "{made}");
     let gold = json!({"spec": {"class": "gold"}});
@@ -368,4 +382,94 @@ async fn a_template_of_a_volume_names_no_directory_of_the_machine() {
     let mut own = template;
     own["metadata"] = json!({"name": "own", "namespace": "conductor-system"});
     cluster.create(&own).await;
+}
+
+/// A claim that gets its class after it was made is judged by who made it, and charged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_comes_later_is_judged_and_charged() {
+    let (cluster, [jane, claus, ..]) = people().await;
+    let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+    let at = |name: &str| common::target("storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "shop", name);
+    let class = |name: &str, labels: Value| json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClass", "metadata": {"name": name, "labels": labels}, "reclaimPolicy": "Retain"});
+    let resource = |name: &str, class: &str| json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": name}, "spec": {"engine": "x", "class": class}});
+    // Before its class is there, nobody refuses it.
+    let (code, answer) = jane.send(Method::POST, &claims, &database("early", json!({"class": "gold"}))).await;
+    assert_eq!(code, 201, "{answer}");
+    cluster.create(&class("gold", json!({"conductor.io/use": "required"}))).await;
+    cluster.create(&resource("nugget", "gold")).await;
+    said(&cluster, &at("early"), "NotAllowed").await;
+    // One that is the default, by a claim that names none.
+    let managers = "/apis/conductor.io/v1alpha1/managers";
+    let manager = json!({"apiVersion": "conductor.io/v1alpha1", "kind": "Manager", "metadata": {"name": "golden"},
+        "spec": {"type": "relationaldatabases.storage.conductor.io", "default": true, "defaultClass": "gold", "classes": [{"name": "gold"}]}});
+    let (code, answer) = claus.send(Method::POST, managers, &manager).await;
+    assert_eq!(code, 201, "{answer}");
+    let (code, answer) = jane.send(Method::POST, &claims, &database("none", json!({}))).await;
+    assert_eq!(code, 201, "{answer}");
+    said(&cluster, &at("none"), "NotAllowed").await;
+    let nugget = cluster
+        .get(&common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "nugget"))
+        .await
+        .expect("is there");
+    assert!(nugget["spec"]["claimRefs"].is_null(), "{nugget}");
+    // A class for everybody as the default: its quota counts claims that name none.
+    cluster.create(&class("open", json!({}))).await;
+    for i in 0..3 {
+        cluster.create(&resource(&format!("open{i}"), "open")).await;
+    }
+    let per = "open.relationaldatabaseclass.storage.conductor.io/relationaldatabaseclaims";
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": {per: "2"}}});
+    cluster.create(&quota).await;
+    let open = json!({"spec": {"defaultClass": "open", "classes": [{"name": "gold"}, {"name": "open"}]}});
+    cluster.patch(&common::target("conductor.io/v1alpha1", "Manager", "", "golden"), open).await;
+    cluster.delete(&at("none")).await;
+    for i in 0..3 {
+        let (code, answer) = jane.send(Method::POST, &claims, &database(&format!("c{i}"), json!({}))).await;
+        assert_eq!(code, 201, "{answer}");
+        if i < 2 {
+            cluster.until(&at(&format!("c{i}")), "bound", common::phase_is("Bound")).await;
+        } else {
+            said(&cluster, &at("c2"), "exceeded quota").await;
+        }
+    }
+    // The annotation that once named the class of a volume is no way round.
+    cluster.create(&json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold", "labels": {"conductor.io/use": "required"}}, "provisioner": "x.example.com"})).await;
+    let mut volume = common::volume_claim("shop", "old", "1Gi", "");
+    volume["spec"].as_object_mut().map(|spec| spec.remove("storageClassName"));
+    volume["metadata"]["annotations"] = json!({"volume.beta.kubernetes.io/storage-class": "gold"});
+    let (code, answer) = jane.send(Method::POST, "/api/v1/namespaces/shop/persistentvolumeclaims", &volume).await;
+    assert!(code == 403 && message(&answer).contains("the verb use"), "{code} {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_takes_over_no_kinds_that_are_there() {
+    let (cluster, [_, claus, ..]) = people().await;
+    let types = "/apis/conductor.io/v1alpha1/resourcetypes";
+    let kind = |group: &str, names: [&str; 3]| {
+        json!({"apiVersion": "conductor.io/v1alpha1", "kind": "ResourceType",
+        "metadata": {"name": format!("{}s.{group}", names[0].to_ascii_lowercase())},
+        "spec": {"group": group, "version": "v1alpha1", "names": {"resource": names[0], "claim": names[1], "class": names[2]}}})
+    };
+    for (group, names, reason) in [
+        ("rbac.authorization.k8s.io", ["ClusterRole", "ClusterRoleClaim", "ClusterRoleKind"], "belongs to the server"),
+        ("database.aws.conductor.io", ["RDSInstance", "RDSClaim", "RDSKind"], "is defined already"),
+        ("database.aws.conductor.io", ["Thing", "RDSInstance", "ThingKind"], "is defined already"),
+    ] {
+        let object = kind(group, names);
+        let (code, answer) = claus.send(Method::POST, types, &object).await;
+        assert_eq!(code, 201, "{answer}");
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let at = common::target("conductor.io/v1alpha1", "ResourceType", "", name);
+        assert!(said(&cluster, &at, reason).await.contains(reason));
+        let role = format!("conductor:{name}:administer");
+        assert!(cluster.get(&common::target("rbac.authorization.k8s.io/v1", "ClusterRole", "", &role)).await.is_none());
+        cluster.delete(&at).await;
+    }
+    let crd = common::target(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        "",
+        "rdsinstances.database.aws.conductor.io",
+    );
+    cluster.until(&crd, "stays", |crd| crd.is_some_and(|crd| crd["metadata"]["deletionTimestamp"].is_null())).await;
 }

@@ -69,6 +69,9 @@ impl ClaimScene<'_> {
     }
 }
 
+/// The purpose of the write that puts the default class on a claim that names none.
+pub const DEFAULT_STANDS_IN: &str = "the default class stands in";
+
 /// What is to be written about a claim now.
 pub fn claim(scene: &ClaimScene<'_>) -> Plan {
     let mut plan = Plan::default();
@@ -87,6 +90,11 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
             bind(scene, resource, &mut plan);
         }
         _ if bound && !named.is_empty() && !healed(scene) => lost(scene, named, &mut plan),
+        // on the claim before anything else, where quotas see it
+        _ if !bound && named.is_empty() && scene.claim["spec"]["class"].is_null() && scene.class.is_some() => {
+            let class = scene.class.map_or(&Value::Null, |class| &class["metadata"]["name"]);
+            plan.patch(scene.claim, json!({"spec": {"class": class}}), DEFAULT_STANDS_IN);
+        }
         _ => match scene.decision {
             Some(Decision::Bind { resource: name, .. }) => {
                 if let Some(resource) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(name)) {
@@ -497,10 +505,19 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
             let why = refusals.iter().map(|r| refused(&rules, r)).collect::<Vec<_>>().join(", ");
             ("ClassRefused", format!("class {class} cannot make it: {why}; {counted}"))
         }
+        Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
     };
     let mut more = Vec::new();
     quoting(&rules, scene.claim, &mut more);
     pending(scene, word, &message, &more, plan);
+}
+
+/// Why a class is not for the claim of somebody without the right to it.
+pub(crate) fn not_allowed(class: &str) -> String {
+    format!(
+        "class {class} is for those who have the verb use on it, and who made this claim has not: ask an administrator for it, or \
+         choose another class"
+    )
 }
 
 /// A refusal for people, where the candidate is named already.

@@ -17,7 +17,7 @@ mod resource;
 mod status;
 mod write;
 
-pub use claim::{ClaimScene, claim, refused, refused_claim, unreadable_claim};
+pub use claim::{ClaimScene, DEFAULT_STANDS_IN, claim, refused, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};
@@ -26,7 +26,7 @@ pub use write::{Event, Plan, Target, Verb, Version, Write};
 
 /// What the lives of volumes share.
 pub(crate) mod parts {
-    pub(crate) use super::claim::{deleting, phase, refused, uid};
+    pub(crate) use super::claim::{deleting, not_allowed, phase, refused, uid};
     pub(crate) use super::implementation::{is_ready, place, reference_to};
     pub(crate) use super::status::status_patch;
     pub(crate) use super::write::finalizer;

@@ -45,6 +45,8 @@ pub enum Reason {
     ClassUnserved(Arc<str>),
     /// Its class cannot make what it asks.
     ClassRefused(Arc<str>, Vec<Refusal>),
+    /// Who made the claim may not use this class, as the API server says.
+    NotAllowed(Arc<str>),
 }
 
 /// What is to be done about a claim.

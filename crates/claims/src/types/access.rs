@@ -63,6 +63,7 @@ pub fn access(kind: &ResourceType) -> Vec<Value> {
         class_kind: (&kind.api_version(), &kind.names.class),
         class_resource: (group, &classes),
         class_field: "class",
+        class_annotation: "",
         resource_field: "resourceName",
     }));
     all
@@ -84,6 +85,8 @@ pub struct Guarded<'g> {
     pub class_resource: (&'g str, &'g str),
     /// The field of a claim's spec that names its class.
     pub class_field: &'g str,
+    /// The annotation that names it as well, as PersistentVolumeClaims once did; empty: none.
+    pub class_annotation: &'g str,
     /// The field of a claim's spec that names a resource.
     pub resource_field: &'g str,
 }
@@ -139,22 +142,34 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
     vec![policy, binding]
 }
 
-/// Classes with the label may be used by those who have the verb only. Whoever names a resource instead of a class needs the
-/// verb on all of them: the resource may be of any.
+/// Classes with the label may be used by those who have the verb only. Of which class a resource is that a claim names is for the
+/// managers to see: they ask whether who made the claim may use it. Whoever names one on somebody else's claim needs the verb on all
+/// of them.
 fn uses(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
     let name = format!("use.{}", own.name);
     let field = |object: &str, field: &str| {
         format!("has({object}.spec) && has({object}.spec.{field}) ? {object}.spec.{field} : ''")
     };
+    let annotated = |object: &str, key: &str| {
+        let all = format!("{object}.metadata.annotations");
+        if key.is_empty() { "''".to_owned() } else { format!("has({all}) && '{key}' in {all} ? {all}['{key}'] : ''") }
+    };
     let (class, resource) = (field("object", own.class_field), field("object", own.resource_field));
     let same = format!(
-        "oldObject != null && ({}) == variables.class && ({}) == variables.resource",
+        "oldObject != null && ({}) == variables.class && ({}) == variables.annotated && ({}) == variables.resource",
         field("oldObject", own.class_field),
+        annotated("oldObject", own.class_annotation),
         field("oldObject", own.resource_field)
+    );
+    let foreign = format!(
+        "oldObject != null && ({}) != variables.resource && ({}) != request.userInfo.username",
+        field("oldObject", own.resource_field),
+        annotated("oldObject", CREATED_BY)
     );
     let (group, classes) = own.class_resource;
     let expression = format!(
-        "variables.same || (variables.class != params.metadata.name && variables.resource == '') || \
+        "variables.same || \
+         (variables.class != params.metadata.name && variables.annotated != params.metadata.name && !variables.foreign) || \
          authorizer.group('{group}').resource('{classes}').name(params.metadata.name).check('use').allowed()"
     );
     let message = format!(
@@ -168,7 +183,9 @@ fn uses(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
             "matchConstraints": {"resourceRules": rules},
             "variables": [
                 {"name": "class", "expression": class},
+                {"name": "annotated", "expression": annotated("object", own.class_annotation)},
                 {"name": "resource", "expression": resource},
+                {"name": "foreign", "expression": foreign},
                 {"name": "same", "expression": same},
             ],
             "validations": [{"expression": expression, "messageExpression": message, "reason": "Forbidden"}],

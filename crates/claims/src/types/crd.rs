@@ -13,6 +13,9 @@ fn column(name: &str, kind: &str, path: &str, priority: u8) -> Value {
     column
 }
 
+/// On a definition: the name of the type that it was made from.
+pub const TYPE: &str = "conductor.io/type";
+
 struct Definition<'d> {
     group: &'d str,
     version: &'d str,
@@ -57,6 +60,12 @@ impl Definition<'_> {
             },
             "spec": {"group": self.group, "scope": self.scope, "names": names, "versions": [version]},
         })
+    }
+
+    fn json_of(self, kind: &str) -> Value {
+        let mut definition = self.json();
+        definition["metadata"]["annotations"] = json!({TYPE: kind});
+        definition
     }
 }
 
@@ -112,7 +121,7 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
             schema,
             status,
         }
-        .json()
+        .json_of(&kind.name())
     };
     let names = &kind.names;
     let all: &[&str] = &["conductor"];
@@ -159,7 +168,7 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
 fn charged(mut definition: Value, kind: &ResourceType) -> Value {
     let per = format!("{}.{}", kind.names.class.to_ascii_lowercase(), kind.group);
     let charge = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": per});
-    definition["metadata"]["annotations"] = json!({"conductor.io/quota": charge.to_string()});
+    definition["metadata"]["annotations"]["conductor.io/quota"] = json!(charge.to_string());
     definition
 }
 

@@ -192,6 +192,9 @@ impl Reader<'_> {
                 format!("{group:?} must be a DNS name with a dot, such as storage.example.com"),
             );
         }
+        if let Some(group) = group.as_deref().filter(|g| built_in(g)) {
+            self.say(&path.field("group"), format!("{group} belongs to the server: choose a group of your own"));
+        }
         let version = self.text(spec, &path, "version").map(str::to_owned);
         if let Some(version) = version.as_deref().filter(|v| !v.starts_with('v') || !label(v)) {
             self.say(&path.field("version"), format!("{version:?} must be like v1alpha1, v1beta2 or v1"));
@@ -470,4 +473,10 @@ fn label(text: &str) -> bool {
 
 fn subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
+}
+
+/// Whether a group is one that servers have without any definition: roles for its kinds would give rights on what is there.
+fn built_in(group: &str) -> bool {
+    let of = |domain: &str| group == domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    of("k8s.io") || of("kubernetes.io") || group == "conductor.io" || group == "transactions.conductor.io"
 }

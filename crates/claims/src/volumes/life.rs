@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::parts::{deleting, finalizer, phase, reference_to, refused, status_patch, uid};
+use crate::lifecycle::parts::{deleting, finalizer, not_allowed, phase, reference_to, refused, status_patch, uid};
 use crate::lifecycle::{
     Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID, RETAINED,
 };
@@ -128,6 +128,7 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                     "VolumeMismatch",
                     format!("PersistentVolume {name} cannot be used: {}", refused(&rules(), refusal)),
                 ),
+                Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
                 Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
                 _ => ("NoMatch", counted),
             };

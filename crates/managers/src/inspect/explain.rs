@@ -106,6 +106,7 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
                 Reason::FirstConsumer(class) => {
                     format!("waits: class {class} binds when a consumer needs the claim")
                 }
+                Reason::NotAllowed(class) => format!("waits: who made it may not use class {class}"),
                 Reason::ClassMissing(class) => format!("waits: there is no class {class}; {counted}"),
                 Reason::ClassUnserved(class) => format!("waits: no manager serves class {class}; {counted}"),
                 Reason::ClassRefused(class, why) => {

@@ -1,7 +1,7 @@
 //! A ResourceType makes three CRDs and keeps them.
 
 use conductor_claims::lifecycle::{Condition, status_patch};
-use conductor_claims::types::{Names, ResourceType, access, crds, incompatibilities};
+use conductor_claims::types::{Names, ResourceType, TYPE, access, crds, incompatibilities};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -48,11 +48,16 @@ impl Types {
             return self.say(object, served(&kind)).await;
         }
         let [mut resource, claim, class] = crds(&kind);
-        let live = self
-            .cx
-            .api
-            .get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", text(&resource["metadata"]["name"]))
-            .await?;
+        let live = self.definition(&resource).await?;
+        let known = live.as_ref().is_some_and(|crd| crd["metadata"]["annotations"][APPLIED].is_string());
+        for definition in [&resource, &claim, &class].into_iter().filter(|_| !known) {
+            let there = self.definition(definition).await?;
+            if there.is_some_and(|crd| text(&crd["metadata"]["annotations"][TYPE]) != name) {
+                let taken = text(&definition["metadata"]["name"]);
+                let message = format!("{taken} is defined already, and not by this type: choose another name or group");
+                return self.say(object, Condition::new("Ready", false, "Taken", message)).await;
+            }
+        }
         if let Some(before) = live.as_ref().and_then(|crd| crd["metadata"]["annotations"][APPLIED].as_str()) {
             let before = json!({
                 "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": object["metadata"],
@@ -102,6 +107,11 @@ impl Types {
         self.say(object, served(&kind)).await
     }
 
+    async fn definition(&self, of: &Value) -> Result<Option<Value>, Failure> {
+        let name = text(&of["metadata"]["name"]);
+        self.cx.api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name).await
+    }
+
     async fn hold(&self, object: &Value) -> Result<(), Failure> {
         let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         if list.iter().any(|f| text(f) == FINALIZER) {
@@ -147,6 +157,10 @@ impl Types {
                 self.remove_guard(&guard).await?;
             }
             for definition in crds(&kind) {
+                let own = |crd: Value| text(&crd["metadata"]["annotations"][TYPE]) == name;
+                if !self.definition(&definition).await?.is_some_and(own) {
+                    continue;
+                }
                 let path = format!(
                     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
                     text(&definition["metadata"]["name"])
