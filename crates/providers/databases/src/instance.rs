@@ -116,7 +116,10 @@ impl<E: Engine> Instance<E> {
             Err(error) if !dir.exists() => Err(Trouble::io("put the template in place")(error)),
             _ => Ok(dir),
         });
-        layout::remove(&work).await.map_err(Trouble::io("clear the template's directory"))?;
+        // and what versions before this one left open
+        for left in [work, all.join(format!("{}-{}", E::WORD, server.version))] {
+            layout::remove(&left).await.map_err(Trouble::io("clear the template's directory"))?;
+        }
         placed
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use conductor_local::Account;
 use conductor_local::home::{self, write_whole};
+use conductor_local::inside;
 use serde::{Deserialize, Serialize};
 
 /// Where ports are taken from: below those the kernel gives to clients.
@@ -89,10 +90,8 @@ pub async fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Removes a directory and all below it, if it is there.
 pub async fn remove(dir: &Path) -> io::Result<()> {
-    match tokio::fs::remove_dir_all(dir).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+    let dir = dir.to_path_buf();
+    tokio::task::spawn_blocking(move || inside::remove(&dir)).await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

@@ -34,7 +34,9 @@ impl Home {
             Err(_) => link.clone(),
         };
         // one of a time when everyone could look around; what is below follows with its object
-        let _ = tighten(&dir, WAY);
+        for way in [Some(dir.as_path()), link.parent()].into_iter().flatten() {
+            let _ = tighten(way, WAY);
+        }
         Ok(Home { dir, link: Some(link) })
     }
 

@@ -1,13 +1,15 @@
 //! Directories that someone else writes into while we look: no link, device or pipe in them leads us anywhere.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, fsync, openat, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fstat, fsync, openat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 /// No deeper: each level takes an open file.
@@ -88,6 +90,55 @@ pub fn sync(dir: &Path) -> io::Result<()> {
     Ok(fsync(open_directory(dir)?)?)
 }
 
+/// Removes a directory and all below it, if it is there, however deeply its owner has nested it.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    let root = match open_directory(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        root => root?,
+    };
+    // what is too deep comes up and is next; each round ends, for nobody is left who writes
+    while !empty(root.as_fd(), root.as_fd(), 0, &mut 0)? {}
+    std::fs::remove_dir(dir)
+}
+
+/// Empties a directory; `false`: something was moved up to the root instead.
+fn empty(root: BorrowedFd<'_>, dir: BorrowedFd<'_>, depth: usize, moved: &mut u64) -> io::Result<bool> {
+    let mut done = true;
+    let names: Vec<CString> =
+        Dir::read_from(dir)?.map(|entry| Ok(entry?.file_name().to_owned())).collect::<io::Result<_>>()?;
+    for name in names.iter().filter(|name| !matches!(name.to_bytes(), b"." | b"..")) {
+        match unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            // the latter is what POSIX has for directories
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if depth >= DEEPEST {
+            done = false;
+            rename_up(root, dir, name, moved)?;
+            continue;
+        }
+        let below = openat(dir, name, flags(OFlags::DIRECTORY), Mode::empty())?;
+        if empty(root, below.as_fd(), depth + 1, moved)? {
+            unlinkat(dir, name, AtFlags::REMOVEDIR)?;
+        } else {
+            done = false;
+        }
+    }
+    Ok(done)
+}
+
+/// Moves a directory to the root, under a name that is free there.
+fn rename_up(root: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &CStr, moved: &mut u64) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        match renameat_with(dir, name, root, format!(".removed-{moved}"), RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
 /// The text of a small file; none if it is no file itself, or more than 64 KiB.
 pub fn read_small(path: &Path) -> Option<String> {
     const MOST: u64 = 64 << 10;
@@ -104,6 +155,32 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_is_nested_without_end_is_removed_and_links_with_what_they_are() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (inside, outside) = (dir.path().join("inside"), dir.path().join("outside"));
+        fs::create_dir(&inside).expect("made");
+        fs::create_dir(&outside).expect("made");
+        fs::write(outside.join("kept"), "kept").expect("written");
+        let mut at = open_directory(&inside).expect("opens");
+        // a file at every level would be no other case
+        for level in 0..2_000 {
+            if level % 500 == 0 {
+                rustix::fs::symlinkat(&outside, &at, "away").expect("links");
+            }
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).expect("made");
+            at = openat(&at, "d", flags(OFlags::DIRECTORY), Mode::empty()).expect("opens");
+        }
+        drop(at);
+        // in little room, as if it were nested ten times as deeply
+        let (small, deep) = (std::thread::Builder::new().stack_size(256 << 10), inside.clone());
+        let removed = small.spawn(move || remove(&deep)).expect("starts").join();
+        removed.expect("has room").expect("is removed");
+        assert!(!inside.exists());
+        assert_eq!(fs::read_to_string(outside.join("kept")).expect("is there"), "kept");
+        remove(&inside).expect("is gone already");
+    }
 
     #[test]
     fn nothing_in_a_directory_leads_out_of_it() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
-use conductor_local::inside::size_of;
+use conductor_local::inside;
 use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
 use serde_json::{Map, json};
 
@@ -88,7 +88,7 @@ impl DirectoryVolumes {
                     .map_err(Trouble::io("set the owner of the volume"))?;
             }
             // a declared directory can be a whole disk: whoever declares it looks after its size
-            let used = (!is_declared).then(|| size_of(&at));
+            let used = (!is_declared).then(|| inside::size_of(&at));
             Ok::<_, Trouble>((scrubbed, used))
         });
         let (scrubbed, used) = done.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
@@ -154,10 +154,7 @@ impl Kind for DirectoryVolumes {
                 let (alone, path) = (self.busy.alone(object.uid()).await, self.home.join(file_name(object)));
                 let removed = tokio::task::spawn_blocking(move || {
                     let _alone = alone;
-                    match fs::remove_dir_all(&path) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                        _ => Ok(()),
-                    }
+                    inside::remove(&path)
                 });
                 let removed = removed.await.map_err(|e| Trouble::new("Internal", e.to_string()))?;
                 removed.map_err(Trouble::io("remove the directory"))?;
