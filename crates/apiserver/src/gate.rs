@@ -55,6 +55,16 @@ impl State {
         *self.held.entry(user).or_default() += 1;
     }
 
+    fn give_back(&mut self, user: &str) {
+        self.room += 1;
+        if let Some(held) = self.held.get_mut(user) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(user);
+            }
+        }
+    }
+
     /// The next request that may enter, and whose it is.
     fn next(&mut self) -> Option<(oneshot::Sender<Pass>, Arc<str>)> {
         for _ in 0..self.turns.len() {
@@ -133,25 +143,16 @@ impl Gate {
     /// Takes a place back and gives it to the next, or leaves it free.
     fn leave(&self, user: &Arc<str>) {
         let mut state = self.0.lock();
-        state.room += 1;
-        if let Some(held) = state.held.get_mut(user) {
-            *held -= 1;
-            if *held == 0 {
-                state.held.remove(user);
-            }
-        }
+        state.give_back(user);
         while let Some((next, user)) = state.next() {
-            // Who has given up in the meantime hands the place back at once.
             drop(state);
             match next.send(Pass(Some((self.clone(), user.clone())))) {
                 Ok(()) => return,
+                // Who has given up in the meantime hands the place back at once.
                 Err(mut pass) => drop(pass.0.take()),
             }
             state = self.0.lock();
-            state.room += 1;
-            if let Some(held) = state.held.get_mut(&user) {
-                *held -= 1;
-            }
+            state.give_back(&user);
         }
     }
 }
