@@ -10,6 +10,7 @@
 //! ```
 
 pub mod admission;
+mod answer;
 pub mod audit;
 pub mod auth;
 pub mod body;

@@ -1,18 +1,14 @@
-//! The server: what a request goes through, from its bytes to its answer.
+//! The server: what it is made of, and what all requests share.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{Buf, Bytes, BytesMut};
-use futures::FutureExt;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
-use http_body_util::BodyExt;
+use http::{Request, Response};
 use machinery::status::Status;
 use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -21,34 +17,24 @@ use store::{Entry, Op, Store};
 use tokio::sync::watch;
 
 use crate::admission::Admission;
-use crate::audit::{Audit, Record};
+use crate::audit::Audit;
 use crate::auth::authn::{self, TokenFile};
-use crate::auth::authz::{Authorizer, Decision, refusal};
+use crate::auth::authz::Authorizer;
 use crate::auth::rbac::Rbac;
 use crate::auth::tokens::{TokenError, Tokens};
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::context::Context;
 use crate::gate::{Gate, Pass};
-use crate::heavy::{self, Bodies, LARGE, aside, wait_aside};
-use crate::media::{self, Accept, Encoding, Form};
+use crate::heavy::Bodies;
 use crate::metrics::Metrics;
 use crate::pki::Pki;
 use crate::plan::View;
-use crate::request::{Query, RequestInfo};
 use crate::resource::Resource;
 use crate::user::User;
 
-/// The most a request's body may have.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
-/// How long a client may take to send a body.
-const BODY_TIME: Duration = Duration::from_secs(60);
 /// Who the server is to itself.
-const OWN: &str = "system:apiserver";
-/// How long a request may take in all; a watch only begins in this time.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
-/// Answers from this size on are compressed for who accepts it.
-const GZIP_FROM: u64 = 128 * 1024;
+pub(crate) const OWN: &str = "system:apiserver";
 
 /// What a server is made of.
 pub struct Options {
@@ -140,12 +126,12 @@ pub struct Inner {
     pub webhooks: Arc<crate::webhook::WebhookClient>,
     /// Who writes next where many want to.
     pub turns: crate::plugins::quota::Turns,
-    reads: Gate,
-    writes: Gate,
+    pub(crate) reads: Gate,
+    pub(crate) writes: Gate,
     /// For requests and answers that take the processor for long.
     heavy: Gate,
-    bodies: Bodies,
-    audit: Option<Audit>,
+    pub(crate) bodies: Bodies,
+    pub(crate) audit: Option<Audit>,
     watches: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
     /// Counts changes of the catalog, for caches made from it.
@@ -261,201 +247,6 @@ impl Server {
     pub fn stop(&self) {
         self.0.stop.send_replace(true);
     }
-
-    /// Answers one request. The user is in its extensions, or its credentials say who it is.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body + Send,
-        B::Data: Send,
-        B::Error: std::fmt::Display,
-    {
-        let started = std::time::Instant::now();
-        let (parts, body) = request.into_parts();
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let info = match RequestInfo::parse(&parts.method, parts.uri.path(), &query) {
-            Ok(info) => info,
-            Err(_) => {
-                let status = Status::bad_request("the path of the request is malformed");
-                return self.0.status_response(&status, JSON, &parts.headers);
-            }
-        };
-        let verb = info.verb.clone();
-        let resource = info.resource.clone();
-        let mut record = None;
-        let work = self.answer(parts, query, info, body, &mut record);
-        let answered = AssertUnwindSafe(work).catch_unwind().await;
-        let panicked = answered.is_err();
-        let mut response = match answered {
-            Ok(response) => response,
-            Err(_) => {
-                tracing::error!(%verb, resource, "a request panicked");
-                let status = Status::internal("this request hit a bug in the server; the server goes on");
-                self.0.status_response(&status, JSON, &HeaderMap::new())
-            }
-        };
-        if let (Some(audit), Some(mut record)) = (&self.0.audit, record) {
-            if let Ok(id) = HeaderValue::from_str(record.id()) {
-                response.headers_mut().insert("audit-id", id);
-            }
-            record.answered(&response);
-            let stage = match (panicked, record.is_watch()) {
-                (true, _) => "Panic",
-                (_, true) => "ResponseStarted",
-                _ => "ResponseComplete",
-            };
-            audit.stage(&mut record, stage, self.0.now_precisely()).await;
-        }
-        self.0.metrics.request(&verb, &resource, response.status().as_u16(), started.elapsed());
-        response
-    }
-
-    async fn answer<B>(
-        &self,
-        parts: http::request::Parts,
-        query: Query,
-        info: RequestInfo,
-        body: B,
-        record: &mut Option<Record>,
-    ) -> Response<Body>
-    where
-        B: http_body::Body + Send,
-        B::Data: Send,
-        B::Error: std::fmt::Display,
-    {
-        let inner = &self.0;
-        let accept = match media::negotiate(
-            &parts.headers,
-            is_pretty(&query, &parts.headers),
-            matches!(&*info.verb, "list" | "watch"),
-        ) {
-            Ok(accept) => accept,
-            // Health checks and the like are plain text whatever is asked for.
-            Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
-            Err(_) => JSON,
-        };
-        let time = match time_of(&info, &query) {
-            Ok(time) => time,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
-        };
-        let user = match inner.authenticate(&parts) {
-            Ok(user) => user,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
-        };
-        let real = user;
-        let user = match crate::impersonation::effective(inner, real.clone(), &parts.headers) {
-            Ok(user) => user,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
-        };
-        if let Some(audit) = &inner.audit {
-            let now = inner.now_precisely();
-            *record = audit.record(&real, &user, &info, &parts, inner.new_uid(), now.clone());
-            if let Some(record) = record {
-                audit.stage(record, "RequestReceived", now).await;
-            }
-        }
-        if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
-            return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
-        }
-        if !info.is_resource {
-            let response = crate::paths::serve(inner, &parts.method, &info, &query, &parts.headers, accept);
-            return inner.finish(response, &parts.headers, &parts.method, Vec::new());
-        }
-        let catalog = inner.catalog();
-        let Some(resource) = catalog.find(&info.group, &info.version, &info.resource).cloned() else {
-            // A version that is known says what it lacks; of others nobody knows.
-            return match catalog.has_version(&info.group, &info.version) {
-                true => inner.status_response(&Status::no_such_path(), accept, &parts.headers),
-                false => inner.finish(crate::paths::no_page(), &parts.headers, &parts.method, Vec::new()),
-            };
-        };
-        drop(catalog);
-        // What is only asked, never kept, has no table; what is custom has no protobuf.
-        let next_best = match accept.form {
-            Form::Table if inner.namespaces_optional(&resource) => media::without_tables(&parts.headers, accept),
-            _ if resource.is_custom() => media::without_protobuf(&parts.headers, accept),
-            _ => Ok(accept),
-        };
-        let accept = match next_best {
-            Ok(accept) => accept,
-            Err(status) => {
-                let form = if accept.encoding == Encoding::Protobuf { accept } else { JSON };
-                return inner.status_response(&status, form, &parts.headers);
-            }
-        };
-        // Before a place is taken: a client that sends slowly keeps no one else out.
-        let mut held = inner.bodies.account(&user.name);
-        let body = match read_body(body, &mut held).await {
-            Ok(body) => body,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
-        };
-        if let Some(record) = record {
-            record.sent(&parts.headers, &body);
-        }
-        let gate = match &*info.verb {
-            "watch" => None,
-            "get" | "list" => Some(&inner.reads),
-            _ => Some(&inner.writes),
-        };
-        let _pass = match gate {
-            // The server itself is not kept waiting by its clients.
-            Some(gate) if user.name != OWN => match gate.enter(&user.name).await {
-                Ok(pass) => Some(pass),
-                Err(status) => return inner.status_response(&status, accept, &parts.headers),
-            },
-            _ => None,
-        };
-        let method = parts.method;
-        let cx = Context {
-            server: inner.clone(),
-            info,
-            query,
-            headers: parts.headers,
-            user,
-            resource,
-            accept,
-            warnings: Mutex::default(),
-            annotations: Mutex::default(),
-        };
-        let large = body.len() > LARGE && !matches!(&*cx.info.verb, "get" | "list" | "watch");
-        let work = tokio::time::timeout(time, crate::dispatch::run(&cx, body));
-        let result = if large {
-            match inner.heavy_turn(&cx.user).await {
-                Ok(_turn) => wait_aside(work).await,
-                Err(status) => Ok(Err(status)),
-            }
-        } else {
-            work.await
-        };
-        let result = match result {
-            Ok(result) => result,
-            Err(_) => {
-                let message = "Timeout: request did not complete within the allotted timeout";
-                Err(Status::timeout(message, 0))
-            }
-        };
-        if let Some(record) = record {
-            record.annotate(std::mem::take(&mut *cx.annotations.lock()));
-        }
-        let warnings = std::mem::take(&mut *cx.warnings.lock());
-        let response = match result {
-            Ok(response) => response,
-            Err(status) => inner.plain_status(&status, cx.accept),
-        };
-        if compresses(&response, &cx.headers) && response.body().len().is_some_and(|len| len > LARGE as u64) {
-            return match inner.heavy_turn(&cx.user).await {
-                Ok(_turn) => aside(|| inner.finish(response, &cx.headers, &method, warnings)),
-                Err(status) => inner.plain_status(&status, cx.accept),
-            };
-        }
-        inner.finish(response, &cx.headers, &method, warnings)
-    }
-}
-
-/// Whether an answer is to be compressed.
-fn compresses(response: &Response<Body>, asked: &HeaderMap) -> bool {
-    !response.headers().contains_key(header::CONTENT_ENCODING)
-        && response.body().len().is_some_and(|len| len >= GZIP_FROM)
-        && asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
 }
 
 /// A directory with things in it, but no store, is somebody else's: nothing is put there.
@@ -472,62 +263,6 @@ fn refuse_foreign(dir: &std::path::Path) -> Result<(), StartError> {
     }
 }
 
-/// Whether people read the answer: they say so, or use what people use.
-fn is_pretty(query: &Query, headers: &HeaderMap) -> bool {
-    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-    match query.get("pretty") {
-        Some(_) => query.flag("pretty"),
-        None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known)),
-    }
-}
-
-/// How long a request may take: as long as it says, and no longer than any. A watch has a time of its own.
-fn time_of(info: &RequestInfo, query: &Query) -> Result<Duration, Status> {
-    let asked = match query.get("timeout") {
-        Some(text) if &*info.verb != "watch" => text
-            .parse::<machinery::time::Duration>()
-            .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL - {error}")))?,
-        _ => Default::default(),
-    };
-    Ok(match u64::try_from(asked.0) {
-        Ok(nanos) if nanos > 0 => Duration::from_nanos(nanos).min(REQUEST_TIME),
-        _ => REQUEST_TIME,
-    })
-}
-
-const JSON: Accept = Accept { encoding: Encoding::Json, form: Form::Object, pretty: false };
-
-async fn read_body<B>(body: B, held: &mut heavy::Bytes) -> Result<Bytes, Status>
-where
-    B: http_body::Body,
-    B::Error: std::fmt::Display,
-{
-    let too_large = || Status::too_large(format!("the request is too large: at most {BODY_LIMIT} bytes are accepted"));
-    if body.size_hint().lower() > BODY_LIMIT as u64 {
-        return Err(too_large());
-    }
-    let read = async {
-        let mut body = std::pin::pin!(body);
-        let mut out = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
-            if let Ok(mut data) = frame.into_data() {
-                if out.len() + data.remaining() > BODY_LIMIT {
-                    return Err(too_large());
-                }
-                held.grown(out.len() + data.remaining())?;
-                let bytes = data.copy_to_bytes(data.remaining());
-                out.extend_from_slice(&bytes);
-            }
-        }
-        Ok(out.freeze())
-    };
-    match tokio::time::timeout(BODY_TIME, read).await {
-        Ok(result) => result,
-        Err(_) => Err(Status::new(408, "Timeout", "the body took too long to arrive")),
-    }
-}
-
 impl Inner {
     /// What can be asked for right now.
     pub fn catalog(&self) -> Arc<Catalog> {
@@ -540,7 +275,7 @@ impl Inner {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    fn authenticate(&self, parts: &http::request::Parts) -> Result<Arc<User>, Status> {
+    pub(crate) fn authenticate(&self, parts: &http::request::Parts) -> Result<Arc<User>, Status> {
         if let Some(user) = parts.extensions.get::<Arc<User>>() {
             return Ok(user.clone());
         }
@@ -674,79 +409,6 @@ impl Inner {
         ops: &mut Vec<Op>,
     ) -> Result<(), Status> {
         crate::plugins::side_writes(cx, view, old, new, ops)
-    }
-
-    /// A status as an answer.
-    fn status_response(&self, status: &Status, accept: Accept, headers: &HeaderMap) -> Response<Body> {
-        self.finish(self.plain_status(status, accept), headers, &http::Method::GET, Vec::new())
-    }
-
-    /// A status as an answer, without the headers all answers have.
-    pub fn plain_status(&self, status: &Status, accept: Accept) -> Response<Body> {
-        let json = status.to_json();
-        let accept = Accept { form: Form::Object, ..accept };
-        let (body, kind) = match accept.encoding {
-            Encoding::Protobuf => {
-                (crate::render::protobuf(&json).unwrap_or_default(), Encoding::Protobuf.content_type())
-            }
-            encoding => (crate::render::encode_ordered(&json, accept), encoding.content_type()),
-        };
-        let mut response = Response::new(Body::whole(body));
-        *response.status_mut() =
-            http::StatusCode::from_u16(status.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        if let Some(seconds) = status.retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-        }
-        if status.code == 401 {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
-    }
-
-    /// What all answers have: warnings, no caching, an id, compression where it pays.
-    fn finish(
-        &self,
-        mut response: Response<Body>,
-        asked: &HeaderMap,
-        method: &http::Method,
-        warnings: Vec<String>,
-    ) -> Response<Body> {
-        if compresses(&response, asked) {
-            let (mut parts, body) = response.into_parts();
-            let bytes = body.into_bytes();
-            let mut encoder =
-                flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 6), flate2::Compression::new(1));
-            let compressed = std::io::Write::write_all(&mut encoder, &bytes).and_then(|()| encoder.finish());
-            let body = match compressed {
-                Ok(compressed) => {
-                    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-                    parts.headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-                    Body::whole(compressed)
-                }
-                Err(_) => Body::whole(bytes),
-            };
-            response = Response::from_parts(parts, body);
-        }
-        let headers = response.headers_mut();
-        for warning in warnings {
-            let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
-                headers.append(header::WARNING, value);
-            }
-        }
-        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        if let Ok(id) = HeaderValue::from_str(&self.new_uid()) {
-            headers.insert("audit-id", id);
-        }
-        if method == http::Method::HEAD {
-            if let Some(len) = response.body().len() {
-                response.headers_mut().insert(header::CONTENT_LENGTH, len.into());
-            }
-            *response.body_mut() = Body::empty();
-        }
-        response
     }
 }
 
