@@ -114,6 +114,9 @@ pub struct Compare {
     /// A tenth of the load: only shows that everything works
     #[arg(long)]
     pub quick: bool,
+    /// Only binding; printed, and written only where --output says
+    #[arg(long)]
+    pub bind_only: bool,
     /// Where to write the table and the chart [default: docs/benchmarks.md, with benchmarks.svg beside it]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -88,6 +88,7 @@ impl What {
 struct Seen {
     name: String,
     phase: String,
+    version: String,
 }
 
 /// Reads what is needed of an event without building the whole object.
@@ -95,7 +96,12 @@ fn seen(line: &[u8]) -> Option<Seen> {
     let event: Value = serde_json::from_slice(line).ok()?;
     let object = &event["object"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Some(Seen { name: text(&object["metadata"]["name"]), phase: text(&object["status"]["phase"]) })
+    let meta = &object["metadata"];
+    Some(Seen {
+        name: text(&meta["name"]),
+        phase: text(&object["status"]["phase"]),
+        version: text(&meta["resourceVersion"]),
+    })
 }
 
 async fn get(endpoint: &Endpoint, path: &str) -> anyhow::Result<Value> {
@@ -109,31 +115,47 @@ async fn revision(endpoint: &Endpoint) -> anyhow::Result<u64> {
     Ok(list["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?)
 }
 
-async fn watch(endpoint: &Endpoint, path: &str) -> anyhow::Result<Watch> {
-    let list = get(endpoint, &format!("{path}?limit=1")).await?;
-    let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+async fn watch(endpoint: &Endpoint, path: &str, version: &str) -> anyhow::Result<Watch> {
     let watch = endpoint.connect().await?.watch(&format!("{path}?watch=true&resourceVersion={version}")).await?;
     ensure!(watch.code == 200, "a watch was answered with {}", watch.code);
     Ok(watch)
 }
 
-/// When each object whose name begins so came to a phase, once `count` have.
-fn follow(mut watch: Watch, prefix: String, phase: &'static str, count: usize) -> JoinHandle<anyhow::Result<Times>> {
-    tokio::spawn(async move {
+/// When each object whose name begins so came to a phase, once `count` have. A server may end a watch that is too slow for it:
+/// then it goes on where it was.
+async fn follow(
+    endpoint: &Endpoint,
+    path: String,
+    prefix: String,
+    phase: &'static str,
+    count: usize,
+) -> anyhow::Result<JoinHandle<anyhow::Result<Times>>> {
+    let list = get(endpoint, &format!("{path}?limit=1")).await?;
+    let mut version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let mut watching = watch(endpoint, &path, &version).await?;
+    let endpoint = endpoint.clone();
+    Ok(tokio::spawn(async move {
         let mut times = Times::new();
         while times.len() < count {
-            let line = tokio::time::timeout(PATIENCE, watch.line()).await;
+            let line = tokio::time::timeout(PATIENCE, watching.line()).await;
             let line = line.with_context(|| {
                 format!("{} of {count} are {phase}, and nothing happens: do managers run?", times.len())
-            })??;
+            })?;
+            let Ok(Some(line)) = line else {
+                watching = watch(&endpoint, &path, &version).await?;
+                continue;
+            };
             let now = Instant::now();
-            let Some(seen) = seen(&line.context("the watch ended")?) else { continue };
+            let Some(seen) = seen(&line) else { continue };
+            if !seen.version.is_empty() {
+                version = seen.version;
+            }
             if seen.phase == phase && seen.name.starts_with(&prefix) {
                 times.entry(seen.name).or_insert(now);
             }
         }
         Ok(times)
-    })
+    }))
 }
 
 type Times = HashMap<String, Instant>;
@@ -154,7 +176,7 @@ pub struct Report {
 pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> anyhow::Result<Report> {
     let endpoint = &subject.endpoint;
     let name = move |run: &str, index: usize| format!("{run}-{index}");
-    let free = follow(watch(endpoint, &what.resources()).await?, format!("{run}-"), "Available", count);
+    let free = follow(endpoint, what.resources(), format!("{run}-"), "Available", count).await?;
     let owned = run.to_owned();
     drive(endpoint, CLIENTS.min(count), count, move |index| Request {
         method: "POST",
@@ -164,7 +186,7 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
     .await?;
     free.await??;
     let before = revision(endpoint).await?;
-    let bound = follow(watch(endpoint, &what.claims("")).await?, format!("{run}-"), "Bound", count);
+    let bound = follow(endpoint, what.claims(""), format!("{run}-"), "Bound", count).await?;
     let (owned, used, begun) = (run.to_owned(), subject.processor(), Instant::now());
     let sent: std::sync::Arc<Vec<std::sync::OnceLock<Instant>>> =
         std::sync::Arc::new((0..count).map(|_| std::sync::OnceLock::new()).collect());

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::report::{self, Row, figure, machine_load};
 use super::subject::{self, Subject};
-use super::{Api, Compare, chart, workloads};
+use super::{Api, Compare, bind, chart, workloads};
 use crate::repository;
 
 /// What the project aims for: how many times better than etcd + kube-apiserver, or an absolute limit.
@@ -27,11 +27,31 @@ const AIMS: &[(&str, &str)] = &[
     ("memory per small definition", "under 50 KiB"),
     ("memory per large definition, in its JSON", "under 3 x"),
     ("the same while another floods with lists of 10,000", "within 5 x its own alone"),
+    (BIND, "50 x"),
+    (MANAGED, "3 x"),
+    ("a lone volume claim until Bound", "under 10 ms"),
 ];
+
+/// Binding, by Kubernetes' own binder and by ours.
+const BIND: &str = "bind volume claims, 32 clients";
+/// The same, with ours on Kubernetes' own API server.
+const MANAGED: &str = "bind volume claims, 32 clients, our managers on kube-apiserver";
 
 fn measure(subject: &mut Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let measured = runtime.block_on(workloads::run(subject, quick));
+    ended(subject, measured)
+}
+
+/// Binding alone: a burst of claims for volumes, then one at a time.
+fn measure_bind(subject: &mut Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let measured = runtime.block_on(bind::measure(subject, bind::What::Volumes, if quick { 500 } else { 5000 }));
+    ended(subject, measured)
+}
+
+/// Says how a server of ours ended, if that is why it could not be measured.
+fn ended(subject: &mut Subject, measured: anyhow::Result<Vec<Row>>) -> anyhow::Result<Vec<Row>> {
     match (&measured, subject.ended()) {
         (Err(_), Some(how)) => measured.context(how),
         _ => measured,
@@ -72,17 +92,33 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
         loads.push(machine_load());
         eprintln!("round {}: etcd + kube-apiserver, load {}", round + 1, machine_load());
         let mut kubernetes = Subject::kubernetes(&state_dir("kubernetes"))?;
-        theirs.push(measure(&mut kubernetes, options.quick)?);
+        let mut rows = if options.bind_only { Vec::new() } else { measure(&mut kubernetes, options.quick)? };
+        rows.extend(measure_bind(&mut kubernetes, options.quick)?);
         drop(kubernetes);
+        // what ours on the same API server is measured by
+        let binder = rows.iter().find(|row| row.what == BIND).map(|row| Row { what: MANAGED, ..row.clone() });
+        rows.extend(binder);
+        theirs.push(rows);
         loads.push(machine_load());
         eprintln!("round {}: conductor up, load {}", round + 1, machine_load());
         let mut conductor = Subject::conductor(&program, &state_dir("ours"))?;
-        ours.push(measure(&mut conductor, options.quick)?);
+        let mut rows = if options.bind_only { Vec::new() } else { measure(&mut conductor, options.quick)? };
+        rows.extend(measure_bind(&mut conductor, options.quick)?);
+        drop(conductor);
+        eprintln!("round {}: our managers on kube-apiserver, load {}", round + 1, machine_load());
+        let mut managed = Subject::managed(&state_dir("managed"), &program)?;
+        let bound = measure_bind(&mut managed, options.quick)?;
+        rows.extend(bound.into_iter().filter(|row| row.what == BIND).map(|row| Row { what: MANAGED, ..row }));
+        ours.push(rows);
     }
     let (theirs, ours) = (report::medians(&theirs), report::medians(&ours));
-    let output = options.output.clone().unwrap_or_else(|| repository::root().join("docs/benchmarks.md"));
     let generated = document(&theirs, &ours, options, &loads);
     print!("{generated}");
+    if options.bind_only && options.output.is_none() {
+        // a part of it is not the document
+        return Ok(());
+    }
+    let output = options.output.clone().unwrap_or_else(|| repository::root().join("docs/benchmarks.md"));
     write(&output, &generated, &chart::ratios(&theirs, &ours))
 }
 
@@ -141,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_row_says_both_figures_their_ratio_and_the_aim() {
-        let options = Compare { rounds: 1, quick: false, output: None };
+        let options = Compare { rounds: 1, quick: false, bind_only: false, output: None };
         let theirs = [Row::new("create, 32 clients", Unit::PerSecond, 2000.0).with(10.0, 40.0)];
         let ours = [
             Row::new("create, 32 clients", Unit::PerSecond, 12_000.0).with(2.0, 5.0),

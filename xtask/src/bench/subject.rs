@@ -17,6 +17,8 @@ pub struct Subject {
     /// From its start to being ready, if it was started here.
     pub ready: Option<Duration>,
     process: Process,
+    /// Our managers, where they run apart from the server.
+    managers: Option<Child>,
 }
 
 enum Process {
@@ -28,7 +30,12 @@ enum Process {
 impl Subject {
     /// A server that somebody else runs.
     pub fn foreign(kubeconfig: &Path) -> anyhow::Result<Subject> {
-        Ok(Subject { endpoint: Endpoint::from_kubeconfig(kubeconfig)?, ready: None, process: Process::Foreign })
+        Ok(Subject {
+            endpoint: Endpoint::from_kubeconfig(kubeconfig)?,
+            ready: None,
+            process: Process::Foreign,
+            managers: None,
+        })
     }
 
     /// A new `conductor up` on an empty data directory.
@@ -65,7 +72,7 @@ impl Subject {
                 return Err(error);
             }
         };
-        let mut subject = Subject { endpoint, ready: None, process };
+        let mut subject = Subject { endpoint, ready: None, process, managers: None };
         subject.wait_ready()?;
         subject.ready = Some(started.elapsed());
         Ok(subject)
@@ -73,14 +80,33 @@ impl Subject {
 
     /// A new etcd, kube-apiserver and kube-controller-manager.
     pub fn kubernetes(dir: &Path) -> anyhow::Result<Subject> {
+        Subject::plane(dir, None)
+    }
+
+    /// The same without its own binder of volumes, and with our managers instead.
+    pub fn managed(dir: &Path, program: &Path) -> anyhow::Result<Subject> {
+        let mut subject = Subject::plane(dir, Some("*,-persistentvolume-binder-controller".into()))?;
+        let log = fs::File::create(dir.join("managers.log"))?;
+        let managers = Command::new(program)
+            .args(["manager", "--volumes", "--kubeconfig"])
+            .arg(dir.join("kubeconfig"))
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        subject.managers = Some(managers);
+        Ok(subject)
+    }
+
+    fn plane(dir: &Path, controllers: Option<String>) -> anyhow::Result<Subject> {
         let mut options = kubernetes::Options::new(dir);
         options.unlimited_qps = true;
+        options.controllers = controllers;
         kubernetes::down(Some(dir))?;
         let plane = kubernetes::up(&options)?;
         let ready = plane.ready_after.iter().map(|(_, after)| *after).max();
         let process = Process::Kubernetes(dir.to_owned());
         let endpoint = Endpoint::from_kubeconfig(&plane.kubeconfig());
-        let subject = Subject { endpoint: endpoint?, ready, process };
+        let subject = Subject { endpoint: endpoint?, ready, process, managers: None };
         subject.wait_ready()?;
         Ok(subject)
     }
@@ -117,7 +143,8 @@ impl Subject {
             Process::Ours(child, _) => Some(vec![child.id()]),
             Process::Kubernetes(dir) => {
                 let (_, components) = kubernetes::status(Some(dir)).ok()?;
-                Some(components.iter().filter_map(|component| component.pid?.try_into().ok()).collect())
+                let managers = self.managers.iter().map(Child::id);
+                Some(components.iter().filter_map(|component| component.pid?.try_into().ok()).chain(managers).collect())
             }
         }
     }
@@ -137,6 +164,10 @@ impl Subject {
 
 impl Drop for Subject {
     fn drop(&mut self) {
+        if let Some(managers) = &mut self.managers {
+            let _ = managers.kill();
+            let _ = managers.wait();
+        }
         end(&mut self.process);
     }
 }
