@@ -207,6 +207,7 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
     for stray in &strays {
         assert!(said.contains(&stray.display().to_string()), "{said}");
     }
-    let part_was_used = databases.join("installation").exists();
+    // a shared server is remembered from its first database on, and some runs make none
+    let part_was_used = databases.join("postgres-servers").exists();
     assert!(!part_was_used || said.contains("no-leftover-role"), "{said}");
 }

@@ -6,6 +6,8 @@ use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::types::{
     ResourceType, builtin_implementations, builtin_types, crds, manager_crd, resource_type_crd,
 };
+use futures::TryStreamExt;
+use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Failure};
@@ -26,7 +28,7 @@ pub fn type_definitions() -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
-/// Everything, in the order in which it is to be applied.
+/// Everything, in an order in which it can be applied.
 pub fn objects() -> Result<Vec<Value>, String> {
     let mut all = vec![namespace()];
     all.extend(rights()?);
@@ -263,11 +265,23 @@ pub async fn install(api: &Api) -> Result<(), Failure> {
     apply_all(api, &objects().map_err(wrong)?).await
 }
 
-/// Applies objects in their order; one whose kind was just defined waits until it is served.
+/// How many objects are applied at once.
+const AT_ONCE: usize = 16;
+
+/// Applies objects: namespaces first, the rest at once; one whose kind was just defined waits until it is served.
 pub async fn apply_all(api: &Api, objects: &[Value]) -> Result<(), Failure> {
-    for object in objects {
-        apply(api, object).await?;
+    let (spaces, rest): (Vec<&Value>, Vec<&Value>) = objects.iter().partition(|object| object["kind"] == "Namespace");
+    for space in spaces {
+        apply(api, space).await?;
     }
+    let mut running = FuturesUnordered::new();
+    for object in rest {
+        if running.len() == AT_ONCE {
+            running.try_next().await?;
+        }
+        running.push(apply(api, object));
+    }
+    while running.try_next().await?.is_some() {}
     Ok(())
 }
 

@@ -186,12 +186,12 @@ impl Managers {
 
     /// Whether everything has been seen once and nothing is being worked on; what was just written may still be on its way here.
     pub fn is_idle(&self) -> bool {
-        self.desks.all().iter().all(|desk| desk.is_idle()) && self.types_are_served()
+        self.desks.all().iter().all(|desk| desk.is_idle()) && self.types.as_ref().is_none_or(|types| types.is_idle())
     }
 
     /// Whether all types have been seen, and what they are made of is there.
     pub fn types_are_served(&self) -> bool {
-        self.types.as_ref().is_none_or(|types| types.is_idle())
+        self.types.as_ref().is_none_or(|types| types.are_served())
     }
 
     /// Whether lists of writes go as one Transaction.

@@ -2,6 +2,8 @@
 
 use conductor_claims::lifecycle::{Condition, status_patch};
 use conductor_claims::types::{Names, ResourceType, TYPE, access, crds, incompatibilities};
+use futures::TryStreamExt;
+use futures::stream::FuturesUnordered;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -93,16 +95,13 @@ impl Types {
                 other => other.map(drop)?,
             }
         }
-        for guard in access(&kind) {
-            match self.cx.api.apply(&guard).await {
-                // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
-                Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
-                    let name = text(&guard["metadata"]["name"]);
-                    tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
-                }
-                other => other.map(drop)?,
-            }
+        let guards = access(&kind);
+        let mut applied = FuturesUnordered::new();
+        for guard in &guards {
+            applied.push(self.guard(guard));
         }
+        while applied.try_next().await?.is_some() {}
+        drop(applied);
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.say(object, served(&kind)).await
     }
@@ -110,6 +109,19 @@ impl Types {
     async fn definition(&self, of: &Value) -> Result<Option<Value>, Failure> {
         let name = text(&of["metadata"]["name"]);
         self.cx.api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name).await
+    }
+
+    /// Applies a role or a policy of a type.
+    async fn guard(&self, guard: &Value) -> Result<(), Failure> {
+        match self.cx.api.apply(guard).await {
+            // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
+            Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
+                let name = text(&guard["metadata"]["name"]);
+                tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
+                Ok(())
+            }
+            other => other.map(drop),
+        }
     }
 
     async fn hold(&self, object: &Value) -> Result<(), Failure> {

@@ -77,6 +77,28 @@ impl Types {
         settled && self.synced.load(Ordering::Acquire) && !self.busy.load(Ordering::Acquire)
     }
 
+    /// Whether every type there was at the start is served.
+    pub(crate) fn are_served(&self) -> bool {
+        let known = self.known.lock();
+        self.synced.load(Ordering::Acquire) && known.types.keys().all(|name| self.desks.get(name).is_some())
+    }
+
+    /// Brings one type up, or down; whether that could be done.
+    async fn look(&self, name: String) -> bool {
+        let object = self.known.lock().types.get(&name).cloned();
+        let result = match object {
+            Some(object) => self.define(&object).await,
+            None => {
+                self.desks.close(&name);
+                Ok(())
+            }
+        };
+        let Err(trouble) = result else { return true };
+        tracing::warn!(%name, %trouble, "the type will be tried again");
+        self.known.lock().dirty.insert(name);
+        false
+    }
+
     async fn work(&self) {
         let mut counted = 0;
         if self.desks.get(VOLUMES).is_some()
@@ -94,25 +116,14 @@ impl Types {
                 (std::mem::take(&mut known.dirty), std::mem::take(&mut known.managers_dirty))
             };
             managers |= refresh || !dirty.is_empty();
-            for name in dirty {
-                let object = self.known.lock().types.get(&name).cloned();
-                let result = match object {
-                    Some(object) => self.define(&object).await,
-                    None => {
-                        self.desks.close(&name);
-                        Ok(())
-                    }
-                };
-                if let Err(trouble) = result {
-                    tracing::warn!(%name, %trouble, "the type will be tried again");
-                    self.known.lock().dirty.insert(name);
-                }
-            }
+            let looked = futures::future::join_all(dirty.into_iter().map(|name| self.look(name))).await;
+            let mut failed = looked.contains(&false);
             if managers {
                 counted = changes;
                 if let Err(trouble) = self.serve().await {
                     tracing::warn!(%trouble, "the managers will be tried again");
                     self.known.lock().managers_dirty = true;
+                    failed = true;
                 }
             }
             self.busy.store(false, Ordering::Release);
@@ -120,8 +131,10 @@ impl Types {
                 let known = self.known.lock();
                 !known.dirty.is_empty() || known.managers_dirty
             };
-            if again {
+            if failed {
                 tokio::time::sleep(RETRY).await;
+            }
+            if again {
                 self.changed.notify_one();
             }
         }
