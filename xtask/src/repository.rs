@@ -1,11 +1,16 @@
 //! Where things are: the repository, its target directory, the cache of built tools.
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-/// The root of the repository this xtask was built from.
+/// The root of the repository: of the checkout that cargo runs this in, which need not be the one it was built in if they
+/// share a target directory.
 pub fn root() -> &'static Path {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest)
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        manifest.parent().map_or(manifest.clone(), Path::to_path_buf)
+    })
 }
 
 /// Cargo's target directory.
