@@ -61,9 +61,6 @@ pub struct Args {
     /// Bind PersistentVolumes too; only where no other binder does
     #[arg(long)]
     volumes: bool,
-    /// Keep the protection finalizers of volumes and their claims too; only where no other controller does
-    #[arg(long, requires = "volumes")]
-    protect: bool,
     /// Leave ResourceTypes alone
     #[arg(long)]
     no_types: bool,
@@ -92,13 +89,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     eprintln!("waiting to lead as {identity}");
-    let options = Options {
-        volumes: args.volumes,
-        protect: args.protect,
-        types: !args.no_types,
-        identity: Some(identity),
-        ..Options::default()
-    };
+    let options =
+        Options { volumes: args.volumes, types: !args.no_types, identity: Some(identity), ..Options::default() };
     let starting = Managers::start(client, options);
     let mut managers = tokio::select! {
         started = starting => started.context("cannot start the managers")?,

@@ -1,17 +1,21 @@
 //! Who uses which claim: Pods by their volumes and annotations, Ingresses and Services by theirs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
-use crate::api::{Names, Sink};
+use crate::api::{Api, Failure, Names, Sink};
 
 /// On a Pod: claims of other types than volumes, `KIND/NAME` with commas between.
 pub const CLAIMS: &str = "conductor.io/claims";
 /// On an Ingress or a Service: the name of its IngressClaim.
 pub const INGRESS_CLAIM: &str = "network.conductor.io/claim";
+
+/// The kinds of objects that use claims.
+pub const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("networking.k8s.io/v1", "Ingress"), ("v1", "Service")];
 
 /// A claim as consumers name it: the kind's word in lower case, namespace, name.
 type Claim = (String, String, String);
@@ -27,10 +31,18 @@ struct Uses {
     by_consumer: HashMap<Consumer, Vec<Claim>>,
 }
 
+/// The uses in one namespace as the API server had them: by word and name of the claim, its consumers.
+struct Look {
+    began: Instant,
+    uses: HashMap<(String, String), BTreeSet<String>>,
+}
+
 /// Every use of every claim.
 #[derive(Default)]
 pub struct Consumers {
     uses: Mutex<Uses>,
+    /// By namespace; claims that are released together share a look.
+    looks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Option<Look>>>>>,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -87,6 +99,30 @@ impl Consumers {
         all
     }
 
+    /// Consumers of a claim by the word of the API server, asked now: one that the watch has not shown yet holds its claim, too.
+    pub async fn live(
+        &self,
+        api: &Api,
+        words: &[String],
+        namespace: &str,
+        name: &str,
+    ) -> Result<BTreeSet<String>, Failure> {
+        let asked = Instant::now();
+        let slot = self.looks.lock().entry(namespace.to_owned()).or_default().clone();
+        let found = {
+            let mut look = slot.lock().await;
+            if look.as_ref().is_none_or(|look| look.began < asked) {
+                *look = Some(look_at(api, namespace).await?);
+            }
+            let uses = look.iter().flat_map(|look| &look.uses);
+            let own = uses.filter(|((word, claim), _)| claim == name && words.contains(word));
+            own.flat_map(|(_, consumers)| consumers.clone()).collect()
+        };
+        drop(slot);
+        self.looks.lock().retain(|_, slot| Arc::strong_count(slot) > 1);
+        Ok(found)
+    }
+
     /// Takes in one consumer as it is.
     pub fn see(&self, object: &Value) {
         let key = key(object);
@@ -98,7 +134,7 @@ impl Consumers {
         let mut changed: Vec<Claim> = Vec::new();
         {
             let mut uses = self.uses.lock();
-            let shown = format!("{} {}", consumer.0, consumer.2);
+            let shown = shown(&consumer);
             let before = uses.by_consumer.remove(&consumer).unwrap_or_default();
             for claim in before.into_iter().filter(|c| !claims.contains(c)) {
                 if let Some(consumers) = uses.by_claim.get_mut(&claim) {
@@ -128,6 +164,23 @@ impl Consumers {
             }
         }
     }
+}
+
+async fn look_at(api: &Api, namespace: &str) -> Result<Look, Failure> {
+    let mut look = Look { began: Instant::now(), uses: HashMap::new() };
+    for (api_version, kind) in KINDS {
+        for object in api.list_in(api_version, kind, namespace, "").await? {
+            for claim in uses(&object) {
+                look.uses.entry(claim).or_default().insert(shown(&key(&object)));
+            }
+        }
+    }
+    Ok(look)
+}
+
+/// A consumer for people.
+fn shown(consumer: &Consumer) -> String {
+    format!("{} {}", consumer.0, consumer.2)
 }
 
 /// Takes in consumers of one kind.

@@ -33,9 +33,14 @@ impl Desk {
         }
         let uid = text(&object["metadata"]["uid"]).to_owned();
         let users = self.cx.consumers.of(&self.words, &key.0, &key.1);
-        let consumers: Vec<String> = users.into_iter().map(|(consumer, _)| consumer).collect();
+        let mut consumers: Vec<String> = users.into_iter().map(|(consumer, _)| consumer).collect();
         let time = now();
         let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+        let unseen = deleting && consumers.is_empty();
+        if unseen {
+            let live = self.cx.consumers.live(&self.cx.api, &self.words, &key.0, &key.1).await?;
+            consumers.extend(live);
+        }
         let (decision, class) = match self.kind.ask(&object, !consumers.is_empty(), None) {
             _ if deleting => {
                 self.state.lock().index.stop_waiting(&uid);
@@ -117,9 +122,9 @@ impl Desk {
             }
             return Err(broken.into());
         }
-        // what has the name of its connection details is not followed
-        let taken = !deleting && wiring.connection().is_taken(&object);
-        Ok(if taken { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
+        // what has the name of its connection details is not followed, and a consumer that came and went may never be shown
+        let again = (unseen && !consumers.is_empty()) || (!deleting && wiring.connection().is_taken(&object));
+        Ok(if again { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
     }
 
     pub(crate) async fn generated_resource(

@@ -14,10 +14,7 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// PersistentVolume, PersistentVolumeClaim, StorageClass.
-    Volumes {
-        /// Whether the protection finalizers are ours to keep; on Kubernetes they are not.
-        protect: bool,
-    },
+    Volumes,
     /// A generated type.
     Generated(Box<ResourceType>),
 }
@@ -29,7 +26,7 @@ impl Kind {
     /// What matching needs to know.
     pub fn rules(&self) -> Arc<Rules> {
         match self {
-            Kind::Volumes { .. } => volumes::rules(),
+            Kind::Volumes => volumes::rules(),
             Kind::Generated(kind) => kind.rules(),
         }
     }
@@ -37,7 +34,7 @@ impl Kind {
     /// The name of the type, as a Manager says it.
     pub fn name(&self) -> String {
         match self {
-            Kind::Volumes { .. } => "persistentvolumes".into(),
+            Kind::Volumes => "persistentvolumes".into(),
             Kind::Generated(kind) => kind.name(),
         }
     }
@@ -45,7 +42,7 @@ impl Kind {
     /// The resource's kind.
     pub fn resource(&self) -> Gvk<'_> {
         match self {
-            Kind::Volumes { .. } => ("v1".into(), "PersistentVolume"),
+            Kind::Volumes => ("v1".into(), "PersistentVolume"),
             Kind::Generated(kind) => (kind.api_version(), &kind.names.resource),
         }
     }
@@ -53,7 +50,7 @@ impl Kind {
     /// The claim's kind.
     pub fn claim(&self) -> Gvk<'_> {
         match self {
-            Kind::Volumes { .. } => ("v1".into(), "PersistentVolumeClaim"),
+            Kind::Volumes => ("v1".into(), "PersistentVolumeClaim"),
             Kind::Generated(kind) => (kind.api_version(), &kind.names.claim),
         }
     }
@@ -61,7 +58,7 @@ impl Kind {
     /// The class's kind.
     pub fn class(&self) -> Gvk<'_> {
         match self {
-            Kind::Volumes { .. } => ("storage.k8s.io/v1".into(), "StorageClass"),
+            Kind::Volumes => ("storage.k8s.io/v1".into(), "StorageClass"),
             Kind::Generated(kind) => (kind.api_version(), &kind.names.class),
         }
     }
@@ -79,7 +76,7 @@ impl Kind {
     /// A resource as matching sees it.
     pub fn offer(&self, object: &Value) -> Offer {
         match self {
-            Kind::Volumes { .. } => volumes::offer(object),
+            Kind::Volumes => volumes::offer(object),
             Kind::Generated(kind) => extract::offer(&kind.rules(), object),
         }
     }
@@ -87,7 +84,7 @@ impl Kind {
     /// A claim as matching sees it.
     pub fn ask(&self, object: &Value, needed: bool, node: Option<Labels>) -> Result<Ask, Vec<FieldError>> {
         match self {
-            Kind::Volumes { .. } => volumes::ask(object, needed, node),
+            Kind::Volumes => volumes::ask(object, needed, node),
             Kind::Generated(kind) => extract::ask(&kind.rules(), object, needed, node),
         }
     }
@@ -95,7 +92,7 @@ impl Kind {
     /// A class as matching sees it.
     pub fn profile(&self, object: &Value, served: bool) -> Result<Profile, Vec<FieldError>> {
         match self {
-            Kind::Volumes { .. } => Ok(volumes::profile(object, served)),
+            Kind::Volumes => Ok(volumes::profile(object, served)),
             Kind::Generated(kind) => extract::profile(&kind.rules(), object, served),
         }
     }
@@ -103,7 +100,7 @@ impl Kind {
     /// The resource a claim names; empty: none.
     pub fn named<'c>(&self, claim: &'c Value) -> &'c str {
         let field = match self {
-            Kind::Volumes { .. } => "volumeName",
+            Kind::Volumes => "volumeName",
             Kind::Generated(_) => "resourceName",
         };
         claim["spec"][field].as_str().unwrap_or_default()

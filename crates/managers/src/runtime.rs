@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::api::{Api, Failure, Watch};
-use crate::consumers::{ConsumerSink, Consumers};
+use crate::consumers::{ConsumerSink, Consumers, KINDS};
 use crate::desk::{Context, Desk, DeskSink, Role};
 use crate::events::Events;
 use crate::expressions::Evaluator;
@@ -24,8 +24,6 @@ use crate::types::Types;
 pub struct Options {
     /// Whether PersistentVolumes are ours to bind. On a cluster they are the cluster's, unless its own binder is off.
     pub volumes: bool,
-    /// Whether the protection finalizers of volumes are ours to keep. On a cluster they are the cluster's.
-    pub protect: bool,
     /// Whether ResourceTypes are served.
     pub types: bool,
     /// Lead only while holding the Lease, under this identity; `None`: lead at once.
@@ -38,7 +36,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { volumes: true, protect: true, types: true, identity: None, ordered: false, workers: 32 }
+        Options { volumes: true, types: true, identity: None, ordered: false, workers: 32 }
     }
 }
 
@@ -150,16 +148,12 @@ impl Managers {
                 }
             }
         });
-        let mut consuming = vec![("v1", "Pod")];
-        if options.types {
-            consuming.extend([("networking.k8s.io/v1", "Ingress"), ("v1", "Service")]);
-        }
-        for (api_version, kind) in consuming {
+        for (api_version, kind) in KINDS.into_iter().filter(|(_, kind)| options.types || *kind == "Pod") {
             let sink = Arc::new(ConsumerSink { consumers: consumers.clone(), kind });
             tasks.spawn(Watch::all(api_version, kind).run(api.clone(), sink));
         }
         if options.volumes {
-            desks.open(&cx, Kind::Volumes { protect: options.protect }, options.workers);
+            desks.open(&cx, Kind::Volumes, options.workers);
         }
         let mut types = None;
         if options.types {

@@ -36,16 +36,18 @@ struct Parts {
 }
 
 impl Desk {
-    pub(crate) async fn volume_claim(&self, key: &Key, protect: bool, fresh: bool) -> Result<Outcome, Trouble> {
+    pub(crate) async fn volume_claim(&self, key: &Key, fresh: bool) -> Result<Outcome, Trouble> {
         let Some(claim) = self.claim_object(key, fresh).await? else { return Ok(Outcome::Settled) };
         if self.claim_settled(&self.state.lock(), &claim) {
             return Ok(Outcome::Settled);
         }
         let uid = text(&claim["metadata"]["uid"]).to_owned();
+        if !claim["metadata"]["deletionTimestamp"].is_null() {
+            self.state.lock().index.stop_waiting(&uid);
+            return Ok(Outcome::Settled);
+        }
         let consumers = self.cx.consumers.of(&self.words, &key.0, &key.1);
         let scheduled: Vec<&(String, String)> = consumers.iter().filter(|(_, node)| !node.is_empty()).collect();
-        let names: Vec<String> = scheduled.iter().map(|(consumer, _)| consumer.clone()).collect();
-        let deleting = !claim["metadata"]["deletionTimestamp"].is_null();
         let selected = text(&claim["metadata"]["annotations"][SELECTED_NODE]);
         let node = if selected.is_empty() { scheduled.first().map_or("", |(_, node)| node) } else { selected };
         let labels = self.node_labels(node).await?;
@@ -56,17 +58,12 @@ impl Desk {
                 return Ok(Outcome::Settled);
             }
         };
-        let decision = if deleting {
-            self.state.lock().index.stop_waiting(&uid);
-            None
-        } else {
-            Some(self.decide_allowed(&ask, &claim).await?)
-        };
+        let decision = self.decide_allowed(&ask, &claim).await?;
         let wanted = match &decision {
-            Some(Decision::Bind { resource, .. }) => resource.to_string(),
-            _ => self.kind.named(&claim).to_owned(),
+            Decision::Bind { resource, .. } => resource,
+            _ => self.kind.named(&claim),
         };
-        let gathered = self.gather(&claim, &wanted, decision.as_ref()).await;
+        let gathered = self.gather(&claim, wanted, &decision).await;
         let (live, parts, default) = match gathered {
             Ok(gathered) => gathered,
             Err(failure) => {
@@ -80,7 +77,7 @@ impl Desk {
         let time = now();
         let plan = volume_claim(&VolumeClaimScene {
             claim: &claim,
-            decision: decision.as_ref(),
+            decision: &decision,
             volume: live.as_ref(),
             making: parts.as_ref().map(|parts| Making {
                 class: &parts.class,
@@ -89,25 +86,22 @@ impl Desk {
                 expressions: &self.cx.evaluator,
             }),
             default_class: default.as_deref(),
-            consumers: &names,
-            protect,
             now: &time,
         });
-        let binds = matches!(decision, Some(Decision::Bind { .. }));
-        if binds && plan.writes.iter().all(|w| w.purpose == "protect the claim") {
+        if matches!(decision, Decision::Bind { .. }) && plan.is_empty() {
             // what was to be bound is not as the index has it
             self.state.lock().index.forget(&uid);
             return Err(Trouble::Outdated);
         }
         let mut outcome = Outcome::Settled;
-        if let Some(Decision::Wait { reason, summary }) = &decision
+        if let Decision::Wait { reason, summary } = &decision
             && !plan.is_empty()
             && let Err(pause) = self.may_say(key, &leading(reason, summary))
             && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
         {
             return Ok(Outcome::Later(pause));
         }
-        if matches!(decision, Some(Decision::Provision { .. })) && plan.is_empty() {
+        if matches!(decision, Decision::Provision { .. }) && plan.is_empty() {
             // its implementation is being made, and is followed; this is for kinds that cannot be
             outcome = Outcome::Later(std::time::Duration::from_secs(10));
         }
@@ -142,14 +136,14 @@ impl Desk {
         &self,
         claim: &Value,
         wanted: &str,
-        decision: Option<&Decision>,
+        decision: &Decision,
     ) -> Result<(Option<Value>, Option<Parts>, Option<String>), Failure> {
         let live = self.cx.api.get("v1", "PersistentVolume", "", wanted).await?;
         let growing = live.as_ref().filter(|volume| wants_more(claim, volume));
         let (class, default) = {
             let state = self.state.lock();
             let class = match decision {
-                Some(Decision::Provision { class, .. }) => state.classes.get(class.as_ref()).cloned(),
+                Decision::Provision { class, .. } => state.classes.get(class.as_ref()).cloned(),
                 _ => growing.and_then(|volume| state.classes.get(text(&volume["spec"]["storageClassName"]))).cloned(),
             };
             (class, state.index.default_class().map(str::to_owned))
@@ -181,7 +175,7 @@ impl Desk {
         self.cx.provisioner.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await
     }
 
-    pub(crate) async fn volume(&self, name: &str, protect: bool, fresh: bool) -> Result<Outcome, Trouble> {
+    pub(crate) async fn volume(&self, name: &str, fresh: bool) -> Result<Outcome, Trouble> {
         let Some(object) = self.resource_object(name, fresh).await? else { return Ok(Outcome::Settled) };
         let reference = &object["spec"]["claimRef"];
         let uid = text(&reference["uid"]);
@@ -201,7 +195,6 @@ impl Desk {
             volume: &object,
             claim: claim.presence(),
             implementation: implementation.as_ref(),
-            protect,
             now: &time,
         });
         self.send(plan).await?;

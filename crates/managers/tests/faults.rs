@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use common::{Cluster, PATIENCE, admin, pvc, target, volume, volume_claim};
 use conductor_apiserver::Service;
 use conductor_apiserver::body::Body as Answer;
+use conductor_claims::lifecycle::Target;
+use conductor_managers::consumers::{CLAIMS, INGRESS_CLAIM};
 use conductor_managers::{Managers, Options, inspect};
 use http::{Method, Request, Response};
 use kube::client::Body;
@@ -250,6 +252,56 @@ async fn a_watch_that_is_far_behind_does_no_harm() {
 }
 
 const API: &str = "storage.conductor.io/v1alpha1";
+const NETWORK: &str = "network.conductor.io/v1alpha1";
+
+/// A consumer that the managers' watch has not shown holds its claim all the same.
+async fn check_unseen(ordered: bool, watch: &'static str, resource: Value, claim: Value, consumer: Value) {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let faults = Faults::behind(watch);
+    let _managers =
+        cluster.faulty(&faults, Options { volumes: false, ordered, workers: 4, ..Options::default() }).await;
+    cluster.create(&resource).await;
+    cluster.create(&claim).await;
+    let (claim, consumer_at) = (Target::of(&claim), Target::of(&consumer));
+    cluster.until(&claim, "bound", common::phase_is("Bound")).await;
+    cluster.create(&consumer).await;
+    cluster.delete(&claim).await;
+    let said = |o: &Value| o["status"]["message"].as_str().is_some_and(|m| m.starts_with("used by"));
+    let held =
+        cluster.until(&claim, "looked at", |o| o.is_none_or(said)).await.expect("it is held by what was not seen");
+    assert_eq!(held["status"]["phase"], "Bound");
+    assert!(cluster.get(&Target::of(&resource)).await.expect("a resource")["spec"]["claimRefs"][0].is_object());
+    faults.released.send_replace(true);
+    cluster.delete(&consumer_at).await;
+    cluster.until(&claim, "gone with its consumer", |o| o.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_was_not_seen_holds_its_claim() {
+    let meta = |name: &str| json!({"name": name, "namespace": "apps"});
+    for ordered in [true, false] {
+        check_unseen(
+            ordered,
+            "/pods",
+            json!({"apiVersion": API, "kind": "RelationalDatabase", "metadata": {"name": "one"},
+                "spec": {"engine": "mysql", "capacity": {"storage": "5Gi"}}}),
+            json!({"apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": meta("db"), "spec": {"engine": "mysql"}}),
+            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]},
+                "metadata": {"name": "web", "namespace": "apps", "annotations": {CLAIMS: "RelationalDatabaseClaim/db"}}}),
+        )
+        .await;
+        check_unseen(
+            ordered,
+            "/services",
+            json!({"apiVersion": NETWORK, "kind": "LoadBalancer", "metadata": {"name": "one"}, "spec": {}}),
+            json!({"apiVersion": NETWORK, "kind": "IngressClaim", "metadata": meta("front"), "spec": {}}),
+            json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]},
+                "metadata": {"name": "web", "namespace": "apps", "annotations": {INGRESS_CLAIM: "front"}}}),
+        )
+        .await;
+    }
+}
 
 /// Says Ready on every RDSInstance, as its provider would.
 async fn provider(cluster: Arc<Cluster>) {
@@ -288,6 +340,9 @@ async fn provisioning(options: &Options) -> Arc<Cluster> {
             "template": {"apiVersion": "database.aws.conductor.io/v1alpha1", "kind": "RDSInstance", "spec": {"class": "${claim.metadata.name}"}},
         }))
         .await;
+    while !managers.types_are_served() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     drop(managers);
     cluster
 }

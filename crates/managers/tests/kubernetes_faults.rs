@@ -88,7 +88,7 @@ async fn a_control_plane_that_fails_costs_nothing() {
     let cluster = Arc::new(Cluster::of(plane.cluster().await.client()));
     let api = &cluster.api;
     install::install(api).await.expect("installed");
-    let options = Options { protect: false, workers: 4, ..Options::default() };
+    let options = Options { workers: 4, ..Options::default() };
     let managers = cluster.managers(options.clone()).await;
     cluster.namespace("apps").await;
     cluster

@@ -34,7 +34,7 @@ async fn scenarios_on_a_real_kubernetes() {
         }
         let cluster = Cluster::of(client.clone());
         // as `conductor manager --volumes` runs them
-        let options = Options { types: true, protect: false, workers: 4, ..Options::default() };
+        let options = Options { types: true, workers: 4, ..Options::default() };
         let managers: Managers = cluster.managers(options).await;
         assert!(!managers.is_transactional(), "a real Kubernetes has no transactions");
         scenario.run(cluster).await;

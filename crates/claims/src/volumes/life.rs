@@ -2,6 +2,8 @@
 //!
 //! The order of a bind is the engine's: the volume refers to the claim, the claim names the volume, the volume says Bound, the claim
 //! says Bound. Kubernetes lets the volume say Bound before the claim names it; a claim deleted in between then costs it its volume.
+//!
+//! The protection finalizers of volumes and claims are the API server's own affair, in both homes.
 
 use serde_json::{Map, Value, json};
 
@@ -12,27 +14,20 @@ use crate::lifecycle::{
 use crate::matching::{Decision, Reason};
 use crate::volumes::keep::{LOST, grow, keep, wants_more};
 use crate::volumes::provision::{Made, Making, make};
-use crate::volumes::{
-    BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIM_PROTECTION, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB,
-    VOLUME_PROTECTION, rules,
-};
+use crate::volumes::{BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, rules};
 
 /// What is to be known about a PersistentVolumeClaim.
 pub struct VolumeClaimScene<'s> {
     /// The claim.
     pub claim: &'s Value,
     /// What matching says.
-    pub decision: Option<&'s Decision>,
+    pub decision: &'s Decision,
     /// The volume it names, or is to be bound to.
     pub volume: Option<&'s Value>,
     /// What is needed to make a volume; `None`: its class is not ours, or its template is not there.
     pub making: Option<Making<'s>>,
     /// The default class, for a claim that names none.
     pub default_class: Option<&'s str>,
-    /// Pods with a node that use it.
-    pub consumers: &'s [String],
-    /// Whether the protection finalizers are ours to keep; on Kubernetes they are not.
-    pub protect: bool,
     /// The time to write into conditions.
     pub now: &'s str,
 }
@@ -45,8 +40,6 @@ pub struct VolumeScene<'s> {
     pub claim: Presence<'s>,
     /// Its implementation, if it was made from a class of ours.
     pub implementation: Option<&'s Value>,
-    /// Whether the protection finalizers are ours to keep.
-    pub protect: bool,
     /// The time to write.
     pub now: &'s str,
 }
@@ -64,18 +57,7 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
     let mut plan = Plan::default();
     let claim = scene.claim;
     if deleting(claim) {
-        if scene.protect
-            && scene.consumers.is_empty()
-            && let Some(list) = finalizer(claim, CLAIM_PROTECTION, false)
-        {
-            plan.patch(claim, json!({"metadata": {"finalizers": list}}), "no Pod uses the claim any more");
-        }
         return plan;
-    }
-    if scene.protect
-        && let Some(list) = finalizer(claim, CLAIM_PROTECTION, true)
-    {
-        plan.patch(claim, json!({"metadata": {"finalizers": list}}), "protect the claim");
     }
     let named = claim["spec"]["volumeName"].as_str().unwrap_or_default();
     if annotated(claim, BIND_COMPLETED) {
@@ -112,12 +94,12 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
         return plan;
     }
     match scene.decision {
-        Some(Decision::Bind { resource, .. }) => {
+        Decision::Bind { resource, .. } => {
             if let Some(volume) = scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(resource)) {
                 bind(scene, volume, &mut plan);
             }
         }
-        Some(Decision::Wait { reason, summary }) => {
+        Decision::Wait { reason, summary } => {
             let counted = summary.text(&rules());
             let (word, message) = match reason {
                 Reason::FirstConsumer(_) => {
@@ -134,7 +116,7 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
             };
             pending(claim, scene.now, word, message, &mut plan);
         }
-        Some(Decision::Provision { class, .. }) => {
+        Decision::Provision { class, .. } => {
             let made = match &scene.making {
                 Some(making) => make(claim, making, &mut plan),
                 None => Err("there is no template under the name its parameters give".to_owned()),
@@ -151,7 +133,6 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 ),
             }
         }
-        None => {}
     }
     plan
 }
@@ -183,11 +164,6 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
         }}});
         if !preset {
             patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
-        }
-        if scene.protect
-            && let Some(list) = finalizer(volume, VOLUME_PROTECTION, true)
-        {
-            patch["metadata"]["finalizers"] = list;
         }
         plan.patch(volume, patch, "refer to the claim");
     }
@@ -273,11 +249,6 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
         remove(scene, &mut plan);
         return plan;
     }
-    if scene.protect
-        && let Some(list) = finalizer(volume, VOLUME_PROTECTION, true)
-    {
-        plan.patch(volume, json!({"metadata": {"finalizers": list}}), "protect the volume");
-    }
     if claim.is_null() || claim["uid"].as_str().unwrap_or_default().is_empty() {
         // free, or reserved for whoever comes under that name
         if phase(volume) != "Available" {
@@ -287,10 +258,7 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
     }
     match (scene.claim, phase(volume)) {
         (Presence::Unknown, _) => {}
-        (Presence::Gone, "Bound") => {
-            let message = "released; what becomes of it is up to its reclaim policy";
-            say(scene, "Released", json!("Released"), json!(message), &mut plan);
-        }
+        (Presence::Gone, "Bound") => released(scene, &mut plan),
         (Presence::Gone, "Released" | "Failed") => reclaim(scene, &mut plan),
         // never bound, so never used
         (Presence::Gone, _) if annotated(volume, PROVISIONED_FOR) => discard(scene, &mut plan),
@@ -311,6 +279,11 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
         }
     }
     plan
+}
+
+fn released(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    let message = "released; what becomes of it is up to its reclaim policy";
+    say(scene, "Released", json!("Released"), json!(message), plan);
 }
 
 /// A new volume takes its implementation over from the claim before anyone can use it.
@@ -350,9 +323,11 @@ fn discard(scene: &VolumeScene<'_>, plan: &mut Plan) {
 /// A volume on its way out: not under its claim, and by its policy with or without its implementation.
 fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
     let volume = scene.volume;
-    let unused = phase(volume) != "Bound" || matches!(scene.claim, Presence::Gone);
-    if !unused {
-        return;
+    match (phase(volume), scene.claim) {
+        // the API server's own protection lets go what no longer says Bound
+        ("Bound", Presence::Gone) => released(scene, plan),
+        ("Bound", _) => return,
+        _ => {}
     }
     let mut gone = true;
     if let Some(implementation) =
@@ -374,11 +349,7 @@ fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
             }
         }
     }
-    let ours =
-        |f: &Value| f.as_str() == Some(RESOURCE_FINALIZER) || (scene.protect && f.as_str() == Some(VOLUME_PROTECTION));
-    let list = volume["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let rest: Vec<&Value> = list.iter().filter(|f| !ours(f)).collect();
-    if gone && rest.len() < list.len() {
+    if let Some(rest) = finalizer(volume, RESOURCE_FINALIZER, false).filter(|_| gone) {
         plan.patch(volume, json!({"metadata": {"finalizers": rest}}), "let the volume go");
     }
 }

@@ -25,10 +25,6 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// On a StorageClass that stands in for claims that name none.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// Holds a claim while Pods use it.
-pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
-/// Holds a volume while it is bound.
-pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// Our provisioner's name in a StorageClass.
 pub const PROVISIONER: &str = "volume.conductor.io";
 /// On a volume whose policy is Retain: `Recycle` scrubs it and uses it again.

@@ -164,12 +164,8 @@ impl Desk {
         if offer.deleting || state.wired.contains(&offer.name) {
             return false;
         }
-        let finalizers = object["metadata"]["finalizers"].as_array();
-        let protected = finalizers.is_some_and(|f| f.iter().any(|f| text(f) == volumes::VOLUME_PROTECTION));
         let known = match &self.kind {
-            Kind::Volumes { protect } => {
-                (protected || !protect) && object["metadata"]["annotations"][volumes::PROVISIONED_BY].is_null()
-            }
+            Kind::Volumes => object["metadata"]["annotations"][volumes::PROVISIONED_BY].is_null(),
             Kind::Generated(_) => !object["spec"]["template"].is_object() && object["spec"]["templates"].is_null(),
         };
         let agreed = |uid: &Arc<str>| {
@@ -178,7 +174,7 @@ impl Desk {
         };
         let bound = offer.phase == Phase::Bound && !offer.refs.is_empty();
         let free = offer.phase == Phase::Available && offer.refs.is_empty();
-        let ready = matches!(self.kind, Kind::Volumes { .. }) || !object["status"]["conditions"].is_null();
+        let ready = matches!(self.kind, Kind::Volumes) || !object["status"]["conditions"].is_null();
         known && ready && (free || (bound && offer.refs.iter().all(|r| agreed(&r.uid))))
     }
 
@@ -250,12 +246,11 @@ impl Desk {
         holds
             && said
             && match &self.kind {
-                Kind::Volumes { protect } => {
+                Kind::Volumes => {
                     let amount = |value: &Value| Amount::from_json(value).unwrap_or_default();
                     let asked = amount(&object["spec"]["resources"]["requests"]["storage"]);
                     meta["annotations"][volumes::BIND_COMPLETED].is_string()
                         && asked <= amount(&object["status"]["capacity"]["storage"])
-                        && (!protect || finalizer(volumes::CLAIM_PROTECTION))
                 }
                 Kind::Generated(_) => {
                     !state.wired.contains(name) && finalizer(conductor_claims::lifecycle::CLAIM_FINALIZER)
@@ -316,7 +311,7 @@ impl Desk {
             })
             .collect();
         profiles.into_iter().for_each(|profile| state.index.set_profile(profile));
-        if matches!(self.kind, Kind::Volumes { .. }) {
+        if matches!(self.kind, Kind::Volumes) {
             let default = volumes::default_class(state.classes.values().map(AsRef::as_ref));
             state.index.set_default_class(default);
         }

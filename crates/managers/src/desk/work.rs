@@ -98,14 +98,14 @@ impl Desk {
             Item::Claim(namespace, name) => {
                 let key = (namespace.clone(), name.clone());
                 let result = match &self.kind {
-                    Kind::Volumes { protect } => self.volume_claim(&key, *protect, fresh).await,
+                    Kind::Volumes => self.volume_claim(&key, fresh).await,
                     Kind::Generated(kind) => self.generated_claim(&key, kind, fresh).await,
                 };
                 self.offer_on(&key);
                 result
             }
             Item::Resource(name) => match &self.kind {
-                Kind::Volumes { protect } => self.volume(name, *protect, fresh).await,
+                Kind::Volumes => self.volume(name, fresh).await,
                 Kind::Generated(kind) => self.generated_resource(name, kind, fresh).await,
             },
             Item::Orphan(api_version, kind, namespace, name) => self.orphan(api_version, kind, namespace, name).await,
@@ -137,7 +137,7 @@ impl Desk {
         {
             let state = self.state.lock();
             if let Some((key, seen)) = state.claim_uids.get(uid).and_then(|key| Some((key, state.claims.get(key)?))) {
-                let field = if matches!(self.kind, Kind::Volumes { .. }) { "volumeName" } else { "resourceName" };
+                let field = if matches!(self.kind, Kind::Volumes) { "volumeName" } else { "resourceName" };
                 let mut object = json!({
                     "metadata": {"namespace": key.0.as_ref(), "name": key.1.as_ref(), "uid": uid},
                     "spec": {},

@@ -33,7 +33,7 @@ pub async fn check(api: &Api, at_rest: bool) -> Result<Vec<Finding>, Failure> {
         let resources = list(api, kind.resource()).await?;
         let claims = list(api, kind.claim()).await?;
         let broken = match &kind {
-            Kind::Volumes { .. } => {
+            Kind::Volumes => {
                 let objects: Vec<&Value> = resources.iter().chain(&claims).collect();
                 volume_violations(&objects, at_rest)
             }

@@ -29,7 +29,7 @@ pub struct Snapshot {
 
 /// Every type that is served: PersistentVolumes and those of the ResourceTypes.
 pub async fn kinds(api: &Api) -> Result<Vec<Kind>, Failure> {
-    let mut all = vec![Kind::Volumes { protect: false }];
+    let mut all = vec![Kind::Volumes];
     match api.list("conductor.io/v1alpha1", "ResourceType", "").await {
         Ok(types) => {
             let parsed = types.iter().filter_map(|object| ResourceType::parse(object).ok());
@@ -80,7 +80,7 @@ impl Snapshot {
         for resource in &resources {
             index.upsert(kind.offer(resource));
         }
-        let core = matches!(kind, Kind::Volumes { .. });
+        let core = matches!(kind, Kind::Volumes);
         let Serving { classes: served, default } =
             if core { Serving::default() } else { serving(&kind.name(), &managers) };
         let default = if core { volumes::default_class(&classes) } else { default.map(Arc::from) };
@@ -99,6 +99,6 @@ impl Snapshot {
     pub fn needed(&self, claim: &Value) -> bool {
         let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
         let users = self.consumers.of(&self.kind.claim_words(), text("namespace"), text("name"));
-        users.iter().any(|(_, node)| !matches!(self.kind, Kind::Volumes { .. }) || !node.is_empty())
+        users.iter().any(|(_, node)| !matches!(self.kind, Kind::Volumes) || !node.is_empty())
     }
 }

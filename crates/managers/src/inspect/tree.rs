@@ -134,7 +134,7 @@ async fn resource(api: &Api, kind: &Kind, object: &Value, with_claims: bool) -> 
     }
     let behind: Vec<Value> = match kind {
         Kind::Generated(_) => object["status"]["implementations"].as_array().cloned().unwrap_or_default(),
-        Kind::Volumes { .. } => {
+        Kind::Volumes => {
             serde_json::from_str(text(&object["metadata"]["annotations"][IMPLEMENTATION])).into_iter().collect()
         }
     };

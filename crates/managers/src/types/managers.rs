@@ -107,8 +107,8 @@ impl Types {
                 let many = fields["templates"].as_array().into_iter().flatten().map(|t| t["template"].clone());
                 many.chain(Some(fields["template"].clone())).filter(Value::is_object).collect()
             }
-            Kind::Volumes { .. } if text(&class["provisioner"]) != PROVISIONER => Vec::new(),
-            Kind::Volumes { .. } => {
+            Kind::Volumes if text(&class["provisioner"]) != PROVISIONER => Vec::new(),
+            Kind::Volumes => {
                 let name = text(&class["parameters"]["template"]);
                 let Some(template) = self.cx.api.get(TEMPLATE.0, TEMPLATE.1, "", name).await? else {
                     return Ok(Some(format!("there is no {} {name:?}, which its parameters name", TEMPLATE.1)));
