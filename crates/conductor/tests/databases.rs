@@ -146,6 +146,82 @@ fn drift_is_corrected_lost_data_is_said_and_credentials_rotate() {
     assert!(!fine && said.contains("no-leftover-directory"), "{said}");
 }
 
+/// The login in a claim's Secret works, whatever is being rotated: if not, the Secret has another by now.
+fn login_works(world: &World) {
+    let details = world.details(CLAIMS, "db");
+    if let Err(refused) = sql(&details, "select 1") {
+        assert_ne!(world.details(CLAIMS, "db"), details, "the claim's login is refused: {refused}");
+    }
+}
+
+fn rotates(class: &str) {
+    let mut world = World::new();
+    claim(&world, "db", json!({"class": class}));
+    let first = world.details(CLAIMS, "db");
+    sql(&first, "create table t (n int); insert into t values (7)").expect("may");
+    let (path, implementation) = behind(&world, "db");
+    let secret = "/api/v1/namespaces/default/secrets/db-relationaldatabase";
+
+    // the claim's Secret cannot be replaced: its login works for as long as that takes, over a crash and the next rotation
+    world.patch(secret, json!({"immutable": true}));
+    world.patch(&path, json!({"spec": {"rotate": 1, "rotationGraceSeconds": 0}}));
+    world.until(&path, "rotated", |i| i["status"]["rotated"] == 1);
+    let stuck = |c: &Value| condition(c, "ConnectionReady")["reason"] == "Immutable";
+    world.until(&format!("{CLAIMS}/db"), "saying so", stuck);
+    world.kill_conductor();
+    assert_eq!(sql(&first, "select n from t").as_deref(), Ok("7"));
+    world.start_conductor();
+    world.patch(&path, json!({"spec": {"rotate": 2}}));
+    let seen = |i: &Value| i["status"]["observedGeneration"] == i["metadata"]["generation"];
+    let waiting = world.until(&path, "looked at", seen);
+    assert_eq!((&waiting["status"]["rotated"], &waiting["status"]["retired"]), (&json!(1), &Value::Null));
+    assert_eq!(condition(&waiting, "Rotated")["reason"], "Replacing", "{waiting}");
+    assert_eq!(sql(&first, "select n from t").as_deref(), Ok("7"));
+    let name = implementation["status"]["connectionSecretRef"]["name"].as_str().expect("is named");
+    let second = world.secret("conductor-system", name);
+    assert_eq!(sql(&second, "select n from t").as_deref(), Ok("7"), "the new login works, too");
+
+    // out of the way: made anew, and only then the old ones end
+    world.delete(secret);
+    world.until(&path, "retired", |i| i["status"]["retired"] == 2);
+    let mut last = world.details(CLAIMS, "db");
+    assert_eq!(sql(&last, "select n from t").as_deref(), Ok("7"));
+    for old in [&first, &second] {
+        assert!(sql(old, "select 1").is_err(), "an old login is refused");
+    }
+
+    // killed at any moment of a rotation
+    for (round, wait) in (3..).zip([0, 5, 20, 60, 150]) {
+        world.patch(&path, json!({"spec": {"rotate": round}}));
+        std::thread::sleep(Duration::from_millis(wait));
+        world.kill_conductor();
+        world.start_conductor();
+        let begun = Instant::now();
+        while world.get(&path).expect("is there")["status"]["retired"] != round {
+            login_works(&world);
+            assert!(begun.elapsed() < Duration::from_secs(90), "rotation {round} is never over");
+        }
+        let new = world.details(CLAIMS, "db");
+        assert_eq!(sql(&new, "select n from t").as_deref(), Ok("7"));
+        assert!(sql(&last, "select 1").is_err(), "the login from before rotation {round} is refused");
+        last = new;
+    }
+}
+
+#[test]
+fn postgres_logins_work_until_the_claims_secret_has_the_next() {
+    if has("rotation on PostgreSQL", POSTGRES) {
+        rotates("postgres");
+    }
+}
+
+#[test]
+fn mariadb_logins_work_until_the_claims_secret_has_the_next() {
+    if has("rotation on MariaDB", MARIADB) {
+        rotates("mariadb");
+    }
+}
+
 /// Applies an example's file.
 fn apply_file(world: &World, file: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(file);

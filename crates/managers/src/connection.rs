@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conductor_claims::lifecycle::{Connection, SYSTEM_NAMESPACE, binding_name};
+use conductor_claims::lifecycle::{Connection, ROTATION, SYSTEM_NAMESPACE, binding_name};
 use conductor_claims::template::{Expressions, render};
 use conductor_claims::types::ResourceType;
 use serde_json::{Map, Value, json};
@@ -15,6 +15,7 @@ use crate::desk::Desk;
 pub(crate) struct Wiring {
     details: Option<Map<String, Value>>,
     provider: Option<String>,
+    rotation: i64,
     objects: [Option<Value>; 4],
 }
 
@@ -91,7 +92,10 @@ impl Wiring {
         let mut details: Option<Map<String, Value>> = None;
         if !name.is_empty() {
             desk.note_secret(namespace, name, claim);
-            details = api.get("v1", "Secret", namespace, name).await?.map(|secret| decoded(&secret));
+            if let Some(secret) = api.get("v1", "Secret", namespace, name).await? {
+                self.rotation = text(&secret["metadata"]["annotations"][ROTATION]).parse().unwrap_or(0);
+                details = Some(decoded(&secret));
+            }
         }
         let said = &resource["spec"]["connection"];
         if said.is_object() {
@@ -125,6 +129,7 @@ impl Wiring {
         Connection {
             details: self.details.as_ref(),
             provider: self.provider.as_deref(),
+            rotation: self.rotation,
             secret: self.objects[0].as_ref(),
             config_map: self.objects[1].as_ref(),
             service: self.objects[2].as_ref(),

@@ -159,8 +159,10 @@ fn deleting_unbound(resource: &Value) -> bool {
 fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     let (claim, rules) = (scene.claim, scene.kind.rules());
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+    let mut refs = references(resource);
     if !holds(resource, claim) {
-        let Some(refs) = referring(scene, &rules, resource) else { return };
+        let Some(referring) = referring(scene, &rules, resource) else { return };
+        refs = referring;
         let mut patch = json!({"spec": {"claimRefs": refs}});
         if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true) {
             patch["metadata"] = json!({"finalizers": list});
@@ -219,6 +221,15 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         }
     }
     connection_writes(scene.kind, claim, &scene.connection, plan);
+    // after the Secret has them, never before: who reads this ends the credentials of the rotation before
+    let rotation = scene.connection.rotation;
+    let own = refs.iter_mut().find(|r| r["uid"].as_str() == Some(uid(claim)));
+    if let Some(own) = own.filter(|own| own["rotation"].as_i64().unwrap_or(0) < rotation)
+        && scene.connection.is_writable(scene.kind, claim)
+    {
+        own["rotation"] = json!(rotation);
+        plan.patch(resource, json!({"spec": {"claimRefs": refs}}), "say which credentials the claim has");
+    }
 }
 
 fn class_name(scene: &ClaimScene<'_>, resource: &Value) -> Value {

@@ -21,6 +21,8 @@ pub struct Connection<'c> {
     pub details: Option<&'c Map<String, Value>>,
     /// The kind of the implementation, as provider where the details say none.
     pub provider: Option<&'c str>,
+    /// The rotation that the details' credentials are from; 0: the first.
+    pub rotation: i64,
     /// The Secret that exists under the binding's name, ours or not.
     pub secret: Option<&'c Value>,
     /// The ConfigMap that exists under it.
@@ -57,6 +59,27 @@ impl<'c> Connection<'c> {
         self.objects().into_iter().flatten().find(|o| !ours(o, claim))
     }
 
+    /// All details as the claim's Secret is to have them.
+    fn wanted(&self, kind: &ResourceType) -> Option<Map<String, Value>> {
+        let mut all: Map<String, Value> = self.details?.iter().map(|(k, v)| (k.clone(), json!(plain(v)))).collect();
+        all.entry("type").or_insert_with(|| json!(kind.names.resource.to_ascii_lowercase()));
+        if let Some(provider) = self.provider {
+            all.entry("provider").or_insert_with(|| json!(provider.to_ascii_lowercase()));
+        }
+        Some(all)
+    }
+
+    /// Whether the claim's Secret holds other details and was made such that nobody can change it.
+    fn is_frozen(&self, kind: &ResourceType) -> bool {
+        let Some(secret) = self.secret.filter(|secret| secret["immutable"] == true) else { return false };
+        self.wanted(kind).is_some_and(|wanted| !covers(&secret["data"], &Value::Object(encoded(&wanted))))
+    }
+
+    /// Whether the claim's connection objects can be brought in step with the details.
+    pub(crate) fn is_writable(&self, kind: &ResourceType, claim: &Value) -> bool {
+        self.details.is_some() && self.taken(claim).is_none() && !self.is_frozen(kind)
+    }
+
     /// What the claim's status says about it: the binding and its condition.
     pub(crate) fn report(&self, kind: &ResourceType, claim: &Value) -> (Value, Vec<Condition>) {
         let name = binding_name(kind, claim);
@@ -67,6 +90,12 @@ impl<'c> Connection<'c> {
                 (Value::Null, vec![Condition::new("ConnectionReady", false, "NameTaken", message)])
             }
             (None, None) => (Value::Null, Vec::new()),
+            (None, Some(_)) if self.is_frozen(kind) => {
+                let message = format!(
+                    "Secret {name} is immutable and holds details from before: delete it, and it is made anew with those of now"
+                );
+                (json!({"name": name}), vec![Condition::new("ConnectionReady", false, "Immutable", message)])
+            }
             (None, Some(_)) => {
                 let message = format!("the Secret, ConfigMap and Service {name} hold the connection details");
                 (json!({"name": name}), vec![Condition::new("ConnectionReady", true, "Written", message)])
@@ -83,15 +112,16 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// Details as a Secret holds them.
+fn encoded(details: &Map<String, Value>) -> Map<String, Value> {
+    details.iter().map(|(k, v)| (k.clone(), json!(STANDARD.encode(plain(v))))).collect()
+}
+
 /// Writes that bring the connection objects in step with the details.
 pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connection<'_>, plan: &mut Plan) {
-    let Some(details) = connection.details.filter(|_| connection.taken(claim).is_none()) else { return };
+    let writable = connection.is_writable(kind, claim);
+    let Some(all) = connection.wanted(kind).filter(|_| writable) else { return };
     let name = binding_name(kind, claim);
-    let mut all: Map<String, Value> = details.iter().map(|(k, v)| (k.clone(), json!(plain(v)))).collect();
-    all.entry("type").or_insert_with(|| json!(kind.names.resource.to_ascii_lowercase()));
-    if let Some(provider) = connection.provider {
-        all.entry("provider").or_insert_with(|| json!(provider.to_ascii_lowercase()));
-    }
     let metadata = json!({
         "name": name,
         "namespace": claim["metadata"]["namespace"],
@@ -104,11 +134,10 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
             "blockOwnerDeletion": false,
         }],
     });
-    let encoded: Map<String, Value> = all.iter().map(|(k, v)| (k.clone(), json!(STANDARD.encode(plain(v))))).collect();
     let kind_of = all.get("type").map(plain).unwrap_or_default();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
-        "type": format!("servicebinding.io/{kind_of}"), "data": encoded,
+        "type": format!("servicebinding.io/{kind_of}"), "data": encoded(&all),
     });
     let public: Map<String, Value> =
         all.iter().filter(|(k, _)| public_keys().contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();

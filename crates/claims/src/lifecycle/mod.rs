@@ -48,6 +48,10 @@ pub const RESTARTED: &str = "Restarted";
 pub const RETAINED: &str = "conductor.io/retained";
 /// On an implementation that its resource has taken into service; from then on it may hold data.
 pub const RECORDED: &str = "conductor.io/recorded";
+/// On a connection Secret: the number of the rotation that its credentials are from.
+pub const ROTATION: &str = "conductor.io/rotation";
+/// On an implementation: the rotation whose credentials the Secrets of all its claims have; those from before it may go.
+pub const REPLACED: &str = "conductor.io/replaced";
 /// On a resource made for a claim: the claim's uid.
 pub const PROVISIONED_FOR: &str = "conductor.io/provisioned-for";
 /// On connection objects: the uid of their claim.

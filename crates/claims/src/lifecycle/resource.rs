@@ -7,7 +7,8 @@ use crate::lifecycle::implementation::{drifted, implementations, is_ready, label
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
-    PROVISIONED_FOR, RECORDED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED, RETAINED,
+    PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED,
+    RETAINED,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -66,6 +67,7 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     }
     let live: Vec<Value> =
         references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
+    acknowledge(scene, &live, &mut plan);
     if deleting(resource) {
         remove(scene, &live, &mut plan);
         return plan;
@@ -91,6 +93,19 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
         _ => provide(scene, &mut plan),
     }
     plan
+}
+
+/// Tells the implementation of the rotation whose credentials the Secrets of all its claims have, so that it can end those from before.
+fn acknowledge(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
+    let Some(object) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource)) else { return };
+    let rotated = object["status"]["rotated"].as_i64().unwrap_or(0);
+    let told = object["metadata"]["annotations"][REPLACED].as_str().and_then(|n| n.parse::<i64>().ok()).unwrap_or(0);
+    let all = live.iter().all(|r| r["rotation"].as_i64().unwrap_or(0) >= rotated);
+    if rotated > told && all && !deleting(object) {
+        let patch = json!({"metadata": {"annotations": {REPLACED: rotated.to_string()}}});
+        plan.patch(object, patch, "say that all claims have the new credentials");
+        plan.of_implementation();
+    }
 }
 
 /// What is to be written about a resource that something outside keeps from being made.

@@ -228,6 +228,10 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
                 "name": text(253),
                 "amounts": {"type": "object", "additionalProperties": quantity()},
                 "by": {"type": "string", "enum": ["Manager", "Admin"], "default": "Admin"},
+                "rotation": {
+                    "type": "integer", "format": "int64",
+                    "description": "The rotation whose credentials the claim's Secret has.",
+                },
             }},
         }),
     );

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use conductor_claims::extract;
 use conductor_claims::invariants::World;
 use conductor_claims::lifecycle::{
-    ClaimScene, Connection, Found, Plan, Presence, RESOURCE_UID, ResourceScene, Target, Verb, Version, Write,
-    binding_name, claim, implementations, orphan, owner, resource,
+    CLAIM_UID, ClaimScene, Connection, Found, Plan, Presence, REPLACED, RESOURCE_UID, ResourceScene, Target, Verb,
+    Version, Write, binding_name, claim, implementations, orphan, owner, resource,
 };
 use conductor_claims::matching::{Decision, Index, NoJudge};
 use conductor_claims::template::Paths;
@@ -185,11 +187,10 @@ impl Api {
         let class = index.class_of(&ask).and_then(|c| get(&kind.names.class, "", &c));
         let binding = binding_name(kind, object);
         let namespace = &key.1;
-        let details: Option<Map<String, Value>> = live
-            .and_then(|r| {
-                get("Thing", "conductor-system", r["status"]["implementationRef"].as_str().unwrap_or_default())
-            })
-            .and_then(|i| i["status"]["details"].as_object().cloned());
+        let thing = live.and_then(|r| {
+            get("Thing", "conductor-system", r["status"]["implementationRef"].as_str().unwrap_or_default())
+        });
+        let details: Option<Map<String, Value>> = thing.and_then(|i| i["status"]["details"].as_object().cloned());
         claim(&ClaimScene {
             kind,
             claim: object,
@@ -200,6 +201,7 @@ impl Api {
             connection: Connection {
                 details: details.as_ref(),
                 provider: Some("Thing"),
+                rotation: thing.and_then(|i| i["status"]["rotated"].as_i64()).unwrap_or(0),
                 secret: get("Secret", namespace, &binding),
                 config_map: get("ConfigMap", namespace, &binding),
                 service: get("Service", namespace, &binding),
@@ -244,9 +246,18 @@ impl Api {
     /// What a provider does with one of its objects.
     pub fn provide(&mut self, key: &Key) {
         let Some(object) = self.objects.get(key) else { return };
+        let number = |value: &Value| value.as_i64().unwrap_or(0);
+        let replaced = object["metadata"]["annotations"][REPLACED].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
+        let (mut rotated, mut retired) = (number(&object["status"]["rotated"]), number(&object["status"]["retired"]));
+        if replaced >= rotated {
+            // of credentials, all from before the last rotation that everyone has end, and then the next may begin
+            retired = rotated;
+            rotated = rotated.max(number(&object["spec"]["rotate"]));
+        }
         let mut status = json!({
             "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}],
-            "details": {"host": "10.0.0.7", "port": "5432", "username": "u", "password": "p"},
+            "details": {"host": "10.0.0.7", "port": "5432", "username": "u", "password": format!("p{rotated}")},
+            "rotated": rotated, "retired": retired,
         });
         if let Some(size) = object["spec"]["size"].as_str() {
             status["capacity"] = json!({"storage": size});
@@ -262,6 +273,29 @@ impl Api {
                 .push(json!({"type": "Scrubbed", "status": "True", "reason": "Zeroed", "message": ""}));
         }
         self.patch(&key.clone(), &json!({"status": status}), true);
+    }
+
+    /// Claims whose Secret has credentials that what is behind them no longer takes.
+    pub fn locked_out(&self, kind: &ResourceType) -> Vec<String> {
+        let mut all = Vec::new();
+        for (key, claim) in self.of_kind(&kind.names.claim) {
+            let of = |kind: &str, namespace: &str, name: &Value| {
+                self.objects.get(&(kind.into(), namespace.into(), name.as_str().unwrap_or_default().into()))
+            };
+            let secret = of("Secret", &key.1, &json!(binding_name(kind, claim)));
+            let secret = secret.filter(|s| s["metadata"]["labels"][CLAIM_UID] == claim["metadata"]["uid"]);
+            let resource = of(&kind.names.resource, "", &claim["spec"]["resourceName"]);
+            let holds = |r: &&Value| r["spec"]["claimRefs"].to_string().contains(&claim["metadata"]["uid"].to_string());
+            let thing =
+                resource.filter(holds).and_then(|r| of("Thing", "conductor-system", &r["status"]["implementationRef"]));
+            let (Some(secret), Some(thing)) = (secret, thing) else { continue };
+            let has = |n: i64| secret["data"]["password"] == json!(STANDARD.encode(format!("p{n}")));
+            let works = |key: &str| thing["status"][key].as_i64().unwrap_or(0);
+            if !(works("retired")..=works("rotated")).any(has) {
+                all.push(format!("{key:?}: {} {}", secret["data"], thing["status"]));
+            }
+        }
+        all
     }
 
     /// Everyone works with a fresh look until nothing is left to do.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
+use conductor_claims::lifecycle::ROTATION;
 use conductor_local::{Object, Trouble};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -78,19 +79,21 @@ pub struct Login {
     pub password: String,
 }
 
-/// The login that an implementation's connection Secret holds, if that is its own.
-pub async fn current(client: &kube::Client, object: &Object) -> Result<Option<Login>, Trouble> {
+/// The login that an implementation's connection Secret holds, if that is its own, and the rotation that it is from.
+pub async fn current(client: &kube::Client, object: &Object) -> Result<Option<(Login, i64)>, Trouble> {
     let api: Api<Secret> = Api::namespaced(client.clone(), object.namespace());
     let Some(secret) = api.get_opt(&conductor_local::secret_name(object, None)).await? else { return Ok(None) };
     let owners = secret.metadata.owner_references.unwrap_or_default();
     if !owners.iter().any(|owner| owner.uid == object.uid()) {
         return Ok(None);
     }
+    let annotations = secret.metadata.annotations.unwrap_or_default();
+    let rotation = annotations.get(ROTATION).and_then(|number| number.parse().ok()).unwrap_or(0);
     let mut details = plain_text(secret.data);
     let login = (details.remove("username"), details.remove("password"));
     let (Some(username), Some(password)) = login else { return Ok(None) };
     let safe = plain(&username) && password.chars().all(|c| c.is_ascii_alphanumeric()) && !password.is_empty();
-    Ok(safe.then_some(Login { username, password }))
+    Ok(safe.then_some((Login { username, password }, rotation)))
 }
 
 #[cfg(test)]

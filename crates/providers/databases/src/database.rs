@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::API_VERSION;
+use crate::access::{Target, tell_size, verified};
 use crate::client::Client;
 use crate::credentials::{self, Login};
 use crate::engine::{DatabaseSpec, Engine, Shared, bytes};
-use crate::instance::{GRACE, Target, tell_size, verified};
 
 /// One at a time changes what is kept for all of them.
 static KEEPING: Mutex<()> = Mutex::new(());
@@ -135,7 +135,7 @@ impl<E: Engine> Database<E> {
             client: &client,
             superuser: false,
         };
-        let grace = spec.rotation_grace_seconds.unwrap_or(GRACE);
+        let grace = spec.rotation_grace_seconds;
         let create = size.is_none() || scrub.is_some();
         let old = if scrub.is_some() { credentials::current(&self.client, object).await? } else { None };
         let fresh = create && object.status("connectionSecretRef").is_null();
@@ -143,7 +143,7 @@ impl<E: Engine> Database<E> {
             target.access::<E>(&self.client, object, &connect, grace, create, scrub.is_some() || fresh).await?;
         if let Some(number) = scrub {
             let content = E::content(&connect, &database).await?;
-            let outcome = verified::<E>(content, old.as_ref(), |old| {
+            let outcome = verified::<E>(content, old.as_ref().map(|(login, _)| login), |old| {
                 E::remote(&client, &shared.host, shared.port, old, Some(&database))
             });
             report.scrubbed = Some(Scrubbed { number, outcome: outcome.await });

@@ -46,8 +46,8 @@ fn common<E: Engine>() -> Map<String, Value> {
         "engine": {"description": engine, "type": "string"},
         "storage": quantity("How much it may hold: measured, and said when it is more"),
         "scrub": number("Asks for scrub number N: everything is made anew and empty, with new credentials", 0, i64::MAX),
-        "rotate": number("Asks for rotation number N of the credentials", 0, i64::MAX),
-        "rotationGraceSeconds": number("How long the old credentials work after a rotation; 60 if left out", 0, 604_800),
+        "rotate": number("Asks for rotation number N of the credentials; status.rotated answers, then status.retired", 0, i64::MAX),
+        "rotationGraceSeconds": number("How long the old credentials work after the Secrets of all claims have the new ones; 60 if left out", 0, 604_800),
     });
     common.as_object().cloned().unwrap_or_default()
 }

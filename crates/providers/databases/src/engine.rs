@@ -89,7 +89,7 @@ pub struct InstanceSpec {
     pub settings: BTreeMap<String, Value>,
     /// Whether the login may do everything on the server.
     pub superuser: bool,
-    /// For how many seconds the old credentials work after a rotation.
+    /// For how many seconds the old credentials work after every Secret was replaced.
     pub rotation_grace_seconds: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ pub struct DatabaseSpec {
     pub storage: Value,
     /// The Secret with `host`, `port`, `username`, `password` of someone who may make databases and roles.
     pub server_secret_ref: SecretRef,
-    /// For how many seconds the old credentials work after a rotation.
+    /// For how many seconds the old credentials work after every Secret was replaced.
     pub rotation_grace_seconds: Option<u64>,
 }
 

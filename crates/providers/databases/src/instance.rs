@@ -4,7 +4,6 @@
 //! use is never replaced but by a scrub; where it is gone, that is said. All but `data` is ours: what is in `data` is whatever the users
 //! of the server make of it, so nothing there is written, and nothing read through a link.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::marker::PhantomData;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,31 +11,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::Condition;
 use conductor_local::{
     Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble, home,
     inside, lack,
 };
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::API_VERSION;
-use crate::client::{Client, Refused};
-use crate::credentials::{self, Login};
-use crate::engine::{Access, Engine, InstanceSpec, Place, Server, bytes, version_text};
+use crate::access::{Target, tell_size, verified};
+use crate::client::Client;
+use crate::credentials;
+use crate::engine::{Engine, InstanceSpec, Place, Server, bytes, version_text};
 use crate::layout::{self, Facts};
 
-/// How often an instance is looked at although nothing was told: its size, drift, its data.
-const AGAIN: Duration = Duration::from_secs(30);
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
 /// The database where the spec names none.
 const DATABASE: &str = "app";
 /// Memory that is set up for where the spec says nothing.
 const MEMORY: u64 = 64 << 20;
-
-/// What both kinds do about rotations: see [`crate::credentials`].
-pub const GRACE: u64 = 60;
 
 /// The kind of an engine's own servers.
 pub struct Instance<E> {
@@ -330,7 +324,7 @@ impl<E: Engine> Instance<E> {
     ) -> Result<Report, Trouble> {
         let host = if place.address == "0.0.0.0" { "127.0.0.1" } else { place.address.as_str() };
         let target = Target { database, mark: "conductor", host, port: place.port, client, superuser: spec.superuser };
-        let grace = spec.rotation_grace_seconds.unwrap_or(GRACE);
+        let grace = spec.rotation_grace_seconds;
         target.access::<E>(&self.client, object, connect, grace, true, scrubbed.is_some()).await
     }
 
@@ -344,6 +338,7 @@ impl<E: Engine> Instance<E> {
         connect: &(dyn Fn(Option<&str>) -> Client + Sync),
     ) -> Result<String, String> {
         let old = credentials::current(&self.client, object).await.map_err(|t| t.to_string())?;
+        let old = old.map(|(login, _)| login);
         let content = E::content(connect, database).await.map_err(|r| Trouble::from(r).to_string())?;
         verified::<E>(content, old.as_ref(), |old| E::remote(client, &place.address, place.port, old, Some(database)))
             .await
@@ -364,162 +359,6 @@ impl<E: Engine> Instance<E> {
             }
         });
     }
-}
-
-/// A database somewhere, and how its login is kept.
-pub struct Target<'a> {
-    /// The database.
-    pub database: &'a str,
-    /// What marks it as ours.
-    pub mark: &'a str,
-    /// Where clients reach it.
-    pub host: &'a str,
-    /// On which port.
-    pub port: u16,
-    /// The client program.
-    pub client: &'a Path,
-    /// Whether the login may do everything.
-    pub superuser: bool,
-}
-
-impl Target<'_> {
-    /// Sees to it that the login in the connection Secret works: makes one if there is none (or after a scrub), mends it if it was
-    /// dropped or changed, adds the next one when a rotation is asked for, and ends the old one when its time is over.
-    pub async fn access<E: Engine>(
-        &self,
-        client: &kube::Client,
-        object: &Object,
-        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
-        grace: u64,
-        create: bool,
-        renew: bool,
-    ) -> Result<Report, Trouble> {
-        let mut report = Report { again: Some(AGAIN), ..Report::default() };
-        let current = credentials::current(client, object).await?;
-        let rotation = object.0["spec"]["rotate"].as_i64().unwrap_or(0).max(1);
-        let access = |login: &Login| E::remote(self.client, self.host, self.port, login, Some(self.database));
-        let usable = |login: Login| {
-            let client = access(&login);
-            async move { client.run("select 1;\n").await.map(drop) }
-        };
-        let number = |v: &Value| v.as_i64().unwrap_or(0);
-        let login = match (&current, object.rotation_wanted()) {
-            (Some(current), Some(wanted)) if !renew => {
-                let next = E::next_login(self.database, wanted, Some(current), credentials::password()?);
-                E::add_login(connect, &self.wanted(&next), Some(current)).await?;
-                usable(next.clone()).await?;
-                report.rotated = Some(wanted);
-                report.status.insert("rotatedAt".into(), json!(now_seconds()));
-                report.again = Some(Duration::from_secs(grace).min(AGAIN));
-                next
-            }
-            (Some(current), None) if !renew => {
-                if let Err(refused) = usable(current.clone()).await {
-                    if let Refused::Unreachable(_) = refused {
-                        return Err(refused.into());
-                    }
-                    tracing::info!(name = object.name(), ?refused, "the login does not work and is mended");
-                    E::bring(connect, &self.wanted(current), create).await?;
-                    usable(current.clone()).await?;
-                }
-                let (rotated, retired) = (number(object.status("rotated")), number(object.status("retired")));
-                if rotated > retired {
-                    let over = number(object.status("rotatedAt")).saturating_add_unsigned(grace);
-                    let left = u64::try_from(over.saturating_sub(now_seconds())).unwrap_or(0);
-                    if left == 0 {
-                        E::retire(connect, &self.wanted(current)).await?;
-                        report.status.insert("retired".into(), json!(rotated));
-                    } else {
-                        report.again = Some(Duration::from_secs(left).min(AGAIN));
-                    }
-                }
-                current.clone()
-            }
-            (_, wanted) => {
-                let login = E::next_login(self.database, rotation, None, credentials::password()?);
-                E::bring(connect, &self.wanted(&login), create).await?;
-                if object.was_ready() && !renew {
-                    E::retire(connect, &self.wanted(&login)).await?;
-                }
-                usable(login.clone()).await?;
-                if let Some(wanted) = wanted {
-                    report.rotated = Some(wanted);
-                    report.status.insert("retired".into(), json!(wanted));
-                }
-                login
-            }
-        };
-        report.connection = Some(self.connection::<E>(&login));
-        Ok(report)
-    }
-
-    fn wanted<'l>(&'l self, login: &'l Login) -> Access<'l> {
-        Access { database: self.database, login, superuser: self.superuser, mark: self.mark }
-    }
-
-    /// The details, by the Service Binding Specification.
-    fn connection<E: Engine>(&self, login: &Login) -> BTreeMap<String, String> {
-        let (host, port, database) = (self.host, self.port, self.database);
-        let Login { username, password } = login;
-        let bracketed = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let uri = format!("{}://{username}:{password}@{bracketed}:{port}/{database}", E::TYPE);
-        let port = port.to_string();
-        [
-            ("type", E::TYPE),
-            ("provider", "conductor"),
-            ("host", host),
-            ("port", &port),
-            ("database", database),
-            ("username", username),
-            ("password", password),
-            ("uri", &uri),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
-    }
-}
-
-/// What a scrub is worth: nothing of a user's is left, and the old login is refused.
-pub async fn verified<E: Engine>(
-    content: u64,
-    old: Option<&Login>,
-    remote: impl Fn(&Login) -> Client,
-) -> Result<String, String> {
-    if content > 0 {
-        return Err(format!("{content} things are left in the database"));
-    }
-    let Some(old) = old else { return Ok("made anew and empty; there was no login before".into()) };
-    match remote(old).run("select 1;\n").await {
-        Err(Refused::Denied(_)) => Ok("made anew and empty; the old login is refused".into()),
-        Ok(_) => Err("the old login still works".into()),
-        Err(other) => Err(format!("whether the old login works cannot be told: {}", Trouble::from(other))),
-    }
-}
-
-/// Reports the size; what is too large is said, for neither engine can refuse it.
-pub fn tell_size(report: &mut Report, storage: &Value, limit: Option<u64>, used: u64, object: &Object) {
-    if let Some(limit) = limit {
-        report.capacity.insert("storage".into(), storage.clone());
-        let fits = used <= limit;
-        let message = match fits {
-            true => "it holds no more than its capacity".to_owned(),
-            false => {
-                let mib = |bytes: u64| bytes >> 20;
-                format!("it holds {} MiB of {} MiB: ask for more storage, or remove data", mib(used), mib(limit))
-            }
-        };
-        report.conditions.push(Condition::new("WithinCapacity", fits, if fits { "Fits" } else { "TooLarge" }, message));
-    }
-    // rounded, and kept until it is off by a tenth, so that not every look is a write
-    let before = object.status("usage")["storage"].as_u64().unwrap_or(0);
-    let near = before.abs_diff(used) <= before / 10 && before > 0;
-    report.status.insert("usage".into(), json!({"storage": if near { before } else { used }}));
-}
-
-/// Seconds since 1970.
-pub fn now_seconds() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The series that data is compatible within: 15 of 15.14, 10.11 of 10.11.19.

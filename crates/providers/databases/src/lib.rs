@@ -4,6 +4,7 @@
 //! SQL goes through the engines' own command-line clients. They come with the servers, speak every version's protocol and
 //! authentication, and cost no build time; one call brings a database in step, so a process per look is cheap enough.
 
+mod access;
 mod client;
 mod credentials;
 mod database;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::Condition;
+use conductor_claims::lifecycle::{Condition, REPLACED, RESOURCE_UID, RETAINED};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -63,11 +63,14 @@ impl Object {
         (wanted > number(&self.0["status"]["scrubbed"])).then_some(wanted)
     }
 
-    /// The rotation of credentials that is asked for and not yet answered.
-    pub fn rotation_wanted(&self) -> Option<i64> {
-        let number = |v: &Value| v.as_i64().unwrap_or(0);
-        let wanted = number(&self.0["spec"]["rotate"]);
-        (wanted > number(&self.0["status"]["rotated"])).then_some(wanted)
+    /// Whether everyone who uses it has the credentials of a rotation: its resource's manager has said so. Where it has none, its
+    /// connection Secret is what is used.
+    pub fn is_replaced(&self, rotation: i64) -> bool {
+        let meta = &self.0["metadata"];
+        let managed =
+            meta["labels"][RESOURCE_UID].is_string() && meta["annotations"][RETAINED].as_str() != Some("true");
+        let told = meta["annotations"][REPLACED].as_str().and_then(|number| number.parse::<i64>().ok());
+        !managed || told.is_some_and(|told| told >= rotation)
     }
 
     /// Whether it was ever ready: from then on it may hold data.
@@ -138,7 +141,7 @@ pub struct Report {
     pub connections: BTreeMap<String, BTreeMap<String, String>>,
     /// The scrub that was done.
     pub scrubbed: Option<Scrubbed>,
-    /// The rotation that was done.
+    /// The rotation that the credentials are from, if there was any.
     pub rotated: Option<i64>,
     /// More conditions.
     pub conditions: Vec<Condition>,

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conductor_claims::lifecycle::ROTATION;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -241,10 +242,10 @@ impl Driver {
     /// Writes the connection Secrets, then the status that names them; the object is as it is then.
     async fn write(&self, object: &mut Object, report: &Report) -> Result<(), kube::Error> {
         if let Some(details) = &report.connection {
-            self.write_secret(object, &status::secret_name(object, None), details).await?;
+            self.write_secret(object, &status::secret_name(object, None), details, report.rotated).await?;
         }
         for (claim, details) in &report.connections {
-            self.write_secret(object, &status::secret_name(object, Some(claim)), details).await?;
+            self.write_secret(object, &status::secret_name(object, Some(claim)), details, report.rotated).await?;
         }
         let Some(status) = status::patch(object, report, &now()) else { return Ok(()) };
         let patch = Patch::Merge(json!({"metadata": {"uid": object.uid()}, "status": status}));
@@ -258,12 +259,16 @@ impl Driver {
         object: &Object,
         name: &str,
         details: &BTreeMap<String, String>,
+        rotation: Option<i64>,
     ) -> Result<(), kube::Error> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), object.namespace());
+        let annotations: BTreeMap<&str, String> = rotation.iter().map(|n| (ROTATION, n.to_string())).collect();
         if let Some(there) = api.get_opt(name).await? {
+            let noted = there.metadata.annotations.unwrap_or_default();
+            let noted = annotations.iter().all(|(key, value)| noted.get(*key) == Some(value));
             let data = there.data.unwrap_or_default();
             let same = |(key, value): (&String, &String)| data.get(key).is_some_and(|v| v.0 == value.as_bytes());
-            if data.len() == details.len() && details.iter().all(same) {
+            if noted && data.len() == details.len() && details.iter().all(same) {
                 return Ok(());
             }
         }
@@ -271,7 +276,7 @@ impl Driver {
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {
                 "name": name, "namespace": object.namespace(),
-                "labels": {"app.kubernetes.io/managed-by": "conductor"},
+                "labels": {"app.kubernetes.io/managed-by": "conductor"}, "annotations": annotations,
                 "ownerReferences": [{
                     "apiVersion": self.kind.api_version(), "kind": self.kind.kind(),
                     "name": object.name(), "uid": object.uid(), "controller": true, "blockOwnerDeletion": false,
