@@ -100,6 +100,7 @@ pub fn roles() -> Result<Vec<Value>, String> {
 pub fn policies() -> Result<Vec<Value>, String> {
     let mut all = infrastructure();
     all.extend(paths());
+    all.extend(tokens());
     all.extend(guards(&Guarded {
         name: "persistentvolumes",
         group: "",
@@ -123,6 +124,34 @@ pub fn type_roles() -> Result<Vec<Value>, String> {
         all.extend(access(&kind).into_iter().filter(|own| own["kind"] == "ClusterRole"));
     }
     Ok(all)
+}
+
+/// Whoever may write Secrets in the system namespace gets no token of its service accounts by it.
+fn tokens() -> Vec<Value> {
+    let name = "secrets-ask-for-no-token";
+    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
+    let account = "object.metadata.?annotations['kubernetes.io/service-account.name'].orValue('')";
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM_NAMESPACE}},
+                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"], "scope": "Namespaced"}],
+            },
+            "matchConditions": [{"name": "asks-for-a-token", "expression": "has(object.type) && object.type == 'kubernetes.io/service-account-token'"}],
+            "validations": [{
+                "expression": format!("authorizer.group('').resource('serviceaccounts').subresource('token').namespace('{SYSTEM_NAMESPACE}').name({account}).check('create').allowed()"),
+                "message": "this Secret asks for the token of a service account, which takes the verb create on its serviceaccounts/token",
+                "reason": "Forbidden",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    vec![policy, binding]
 }
 
 /// Templates name no directory of a machine: what is made from one comes from the provisioner, who may not.

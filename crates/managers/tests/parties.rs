@@ -95,7 +95,7 @@ async fn people() -> (Cluster, [Person; 4]) {
                 "admissionregistration.k8s.io/v1",
                 "MutatingAdmissionPolicyBinding",
                 "",
-                "created-by.relationaldatabases.storage.conductor.io",
+                "default-class.relationaldatabases.storage.conductor.io",
             )
             .await
             .ok()
@@ -398,40 +398,63 @@ async fn a_class_that_comes_later_is_judged_and_charged() {
     cluster.create(&class("gold", json!({"conductor.io/use": "required"}))).await;
     cluster.create(&resource("nugget", "gold")).await;
     said(&cluster, &at("early"), "NotAllowed").await;
-    // One that is the default, by a claim that names none.
+    // One that is the default is judged at creation, too.
     let managers = "/apis/conductor.io/v1alpha1/managers";
-    let manager = json!({"apiVersion": "conductor.io/v1alpha1", "kind": "Manager", "metadata": {"name": "golden"},
-        "spec": {"type": "relationaldatabases.storage.conductor.io", "default": true, "defaultClass": "gold", "classes": [{"name": "gold"}]}});
-    let (code, answer) = claus.send(Method::POST, managers, &manager).await;
+    let manager = |class: &str| {
+        json!({"apiVersion": "conductor.io/v1alpha1", "kind": "Manager", "metadata": {"name": class},
+        "spec": {"type": "relationaldatabases.storage.conductor.io", "default": true, "defaultClass": class, "classes": [{"name": class}]}})
+    };
+    let (code, answer) = claus.send(Method::POST, managers, &manager("gold")).await;
     assert_eq!(code, 201, "{answer}");
-    let (code, answer) = jane.send(Method::POST, &claims, &database("none", json!({}))).await;
-    assert_eq!(code, 201, "{answer}");
-    said(&cluster, &at("none"), "NotAllowed").await;
+    let (code, answer) = jane.send(Method::POST, &claims, &database("now", json!({}))).await;
+    assert!(
+        code == 403 && message(&answer).contains("class gold is for those who have the verb use"),
+        "{code} {answer}"
+    );
+    // Without a default, claims that name none wait.
+    let gold = common::target("conductor.io/v1alpha1", "Manager", "", "gold");
+    cluster.delete(&gold).await;
+    cluster.until(&gold, "gone", |manager| manager.is_none()).await;
+    for i in 0..3 {
+        let (code, answer) = jane.send(Method::POST, &claims, &database(&format!("none{i}"), json!({}))).await;
+        assert_eq!((code, &answer["spec"]["class"]), (201, &Value::Null), "{answer}");
+        said(&cluster, &at(&format!("none{i}")), "NotAllowed").await;
+    }
     let nugget = cluster
         .get(&common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "nugget"))
         .await
         .expect("is there");
     assert!(nugget["spec"]["claimRefs"].is_null(), "{nugget}");
-    // A class for everybody as the default: its quota counts claims that name none.
+    // A class for everybody as the default: its quota counts the claims that waited, and those that come.
     cluster.create(&class("open", json!({}))).await;
-    for i in 0..3 {
-        cluster.create(&resource(&format!("open{i}"), "open")).await;
-    }
     let per = "open.relationaldatabaseclass.storage.conductor.io/relationaldatabaseclaims";
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": {per: "2"}}});
     cluster.create(&quota).await;
-    let open = json!({"spec": {"defaultClass": "open", "classes": [{"name": "gold"}, {"name": "open"}]}});
-    cluster.patch(&common::target("conductor.io/v1alpha1", "Manager", "", "golden"), open).await;
-    cluster.delete(&at("none")).await;
+    cluster.create(&manager("open")).await;
     for i in 0..3 {
-        let (code, answer) = jane.send(Method::POST, &claims, &database(&format!("c{i}"), json!({}))).await;
-        assert_eq!(code, 201, "{answer}");
-        if i < 2 {
-            cluster.until(&at(&format!("c{i}")), "bound", common::phase_is("Bound")).await;
-        } else {
-            said(&cluster, &at("c2"), "exceeded quota").await;
+        cluster.create(&resource(&format!("open{i}"), "open")).await;
+    }
+    let mut over = Vec::new();
+    for i in 0..3 {
+        let name = format!("none{i}");
+        let settled = |claim: Option<&Value>| {
+            claim.is_some_and(|c| c["status"]["phase"] == "Bound" || c["status"].to_string().contains("exceeded quota"))
+        };
+        let claim = cluster.until(&at(&name), "bound or over the quota", settled).await.expect("is there");
+        if claim["status"]["phase"] != "Bound" {
+            over.push(name);
         }
     }
+    assert_eq!(over.len(), 1, "{over:?}");
+    let (code, answer) = jane.send(Method::POST, &claims, &database("c", json!({}))).await;
+    assert!(code == 403 && message(&answer).contains("exceeded quota"), "{code} {answer}");
+    cluster.delete(&at(&over[0])).await;
+    let bound = (0..3).map(|i| format!("none{i}")).find(|name| *name != over[0]).expect("two are bound");
+    cluster.delete(&at(&bound)).await;
+    cluster.until(&at(&bound), "gone", |claim| claim.is_none()).await;
+    let (code, answer) = jane.send(Method::POST, &claims, &database("c", json!({}))).await;
+    assert_eq!((code, &answer["spec"]["class"]), (201, &json!("open")), "{answer}");
+    cluster.until(&at("c"), "bound", common::phase_is("Bound")).await;
     // The annotation that once named the class of a volume is no way round.
     cluster.create(&json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold", "labels": {"conductor.io/use": "required"}}, "provisioner": "x.example.com"})).await;
     let mut volume = common::volume_claim("shop", "old", "1Gi", "");
@@ -439,6 +462,34 @@ async fn a_class_that_comes_later_is_judged_and_charged() {
     volume["metadata"]["annotations"] = json!({"volume.beta.kubernetes.io/storage-class": "gold"});
     let (code, answer) = jane.send(Method::POST, "/api/v1/namespaces/shop/persistentvolumeclaims", &volume).await;
     assert!(code == 403 && message(&answer).contains("the verb use"), "{code} {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_asks_for_no_token_of_the_system() {
+    let (cluster, [_, _, ina, _]) = people().await;
+    let secrets = "/api/v1/namespaces/conductor-system/secrets";
+    let secret = |kind: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
+        "metadata": {"generateName": "s-", "annotations": {"kubernetes.io/service-account.name": "managers"}}})
+    };
+    let token = secret("kubernetes.io/service-account-token");
+    let (code, answer) = ina.send(Method::POST, secrets, &token).await;
+    assert!(code == 403 && message(&answer).contains("serviceaccounts/token"), "{code} {answer}");
+    let (code, answer) = ina.send(Method::POST, secrets, &secret("Opaque")).await;
+    assert_eq!(code, 201, "{answer}");
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let meta = json!({"name": "tokens", "namespace": "conductor-system"});
+    cluster
+        .create(&json!({"apiVersion": rbac, "kind": "Role", "metadata": meta, "rules": [
+            {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["managers"], "verbs": ["create"]}]}))
+        .await;
+    cluster
+        .create(&json!({"apiVersion": rbac, "kind": "RoleBinding", "metadata": meta,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tokens"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ina"}]}))
+        .await;
+    let (code, answer) = ina.send(Method::POST, secrets, &token).await;
+    assert_eq!(code, 201, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

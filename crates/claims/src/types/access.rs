@@ -66,7 +66,42 @@ pub fn access(kind: &ResourceType) -> Vec<Value> {
         class_annotation: "",
         resource_field: "resourceName",
     }));
+    all.extend(defaults(kind, &claims));
     all
+}
+
+/// Gives a claim that names neither class nor resource the default class at creation, as Kubernetes does with volumes: so that
+/// whether it may be used and what it costs is judged there. Claims from before there was a default wait for the managers' word.
+fn defaults(kind: &ResourceType, claims: &str) -> Vec<Value> {
+    let name = format!("default-class.{}", kind.name());
+    let inactive = "has(params.status) && has(params.status.conditions) && params.status.conditions.exists(c, c.type == 'Active' && c.status == 'False')";
+    let stands = format!(
+        "params.spec.type == '{}' && has(params.spec.default) && params.spec.default && has(params.spec.defaultClass) && !({inactive})",
+        kind.name()
+    );
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "MutatingAdmissionPolicy", "metadata": meta(&name),
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "paramKind": {"apiVersion": "conductor.io/v1alpha1", "kind": "Manager"},
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [kind.group], "apiVersions": [kind.version], "operations": ["CREATE"],
+                "resources": [claims], "scope": "Namespaced",
+            }]},
+            "matchConditions": [
+                {"name": "names-nothing", "expression": "!has(object.spec) || !(has(object.spec.class) || has(object.spec.resourceName))"},
+                {"name": "is-the-default", "expression": stands},
+            ],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {
+                "expression": "Object{spec: Object.spec{class: params.spec.defaultClass}}",
+            }}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "MutatingAdmissionPolicyBinding", "metadata": meta(&name),
+        "spec": {"policyName": name, "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}},
+    });
+    vec![policy, binding]
 }
 
 /// The kinds that policies guard.
