@@ -230,6 +230,30 @@ impl Expressions for Paths {
     }
 }
 
+/// Fields that two renderings of a template differ in, as the later one has them.
+pub(crate) fn difference(before: &Value, now: &Value) -> Value {
+    let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else { return now.clone() };
+    let changed = now.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    let part =
+        |(key, value): (&String, &Value)| (key.clone(), difference(before.get(key).unwrap_or(&Value::Null), value));
+    Value::Object(changed.map(part).collect::<Map<String, Value>>())
+}
+
+/// Takes a merge patch in.
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    match (target.as_object_mut(), patch.as_object()) {
+        (Some(target), Some(patch)) => {
+            for (key, value) in patch {
+                match value {
+                    Value::Null => drop(target.remove(key)),
+                    value => merge(target.entry(key.clone()).or_insert(Value::Null), value),
+                }
+            }
+        }
+        _ => *target = patch.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -43,7 +43,7 @@ fn claim(name: &str, size: &str, class: &str) -> Value {
 fn class(name: &str, policy: &str) -> Value {
     json!({
         "apiVersion": "a.example.com/v1", "kind": "DatabaseClass", "metadata": {"name": name},
-        "reclaimPolicy": policy,
+        "reclaimPolicy": policy, "allowExpansion": true,
         "template": {"apiVersion": "p/v1", "kind": "Thing", "spec": {"size": "${claim.spec.resources.requests.storage}", "of": "${resource.metadata.name}"}},
     })
 }
@@ -362,6 +362,69 @@ fn old_credentials_end_when_the_secret_of_every_claim_has_the_new_ones() {
     assert_eq!(retired(&api), 2);
 }
 
+#[test]
+fn a_bound_claim_grows_as_its_class_lets_it() {
+    let db = key("DatabaseClaim", "apps", "db");
+    let grow = |api: &mut Api, size: &str| {
+        api.patch(&db, &json!({"spec": {"resources": {"requests": {"storage": size}}}}), false);
+        api.settle(&kind());
+        assert_sound(api, true);
+    };
+    let said = |api: &Api| {
+        let claim = &api.objects[&db];
+        let resizing =
+            claim["status"]["conditions"].as_array().expect("a list").iter().find(|c| c["type"] == "Resizing");
+        (claim["status"]["capacity"]["storage"].clone(), resizing.map_or(Value::Null, |c| c["reason"].clone()))
+    };
+    // made by its class: of the claim's request, or of the resource's capacity
+    for size in ["${claim.spec.resources.requests.storage}", "${resource.spec.capacity.storage}"] {
+        let (kind, mut api) = (kind(), Api::default());
+        let mut made = class("fast", "Delete");
+        made["template"]["spec"]["size"] = json!(size);
+        made["offers"] = json!({"capacity": {"storage": {"max": "30Gi"}}});
+        api.create(made).expect("created");
+        api.create(claim("db", "10Gi", "fast")).expect("created");
+        api.settle(&kind);
+        let uid = api.objects[&db]["status"]["resourceUid"].clone();
+        grow(&mut api, "20Gi");
+        assert_eq!(said(&api), (json!("20Gi"), json!("Resized")));
+        assert_eq!(api.of_kind("Thing").next().expect("is there").1["spec"]["size"], "20Gi");
+        grow(&mut api, "40Gi");
+        assert_eq!(said(&api), (json!("20Gi"), json!("ResizeRefused")), "the class makes none so large");
+        assert_eq!(api.objects[&db]["status"]["phase"], "Bound");
+        // taken back
+        grow(&mut api, "20Gi");
+        assert_eq!(said(&api), (json!("20Gi"), json!("Resized")));
+        assert_eq!(api.objects[&db]["status"]["reason"], Value::Null);
+        let fixed = json!({"allowExpansion": false});
+        api.patch(&key("DatabaseClass", "", "fast"), &fixed, false);
+        grow(&mut api, "30Gi");
+        assert_eq!(said(&api), (json!("20Gi"), json!("ResizeRefused")));
+        assert_eq!(api.objects[&db]["status"]["resourceUid"], uid, "it is the same all along");
+    }
+    // one that nobody can make larger: within what it has, and no further
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Delete", 1, false)).expect("created");
+    api.create(claim("db", "10Gi", "fast")).expect("created");
+    api.settle(&kind);
+    grow(&mut api, "30Gi");
+    assert_eq!(said(&api), (json!("30Gi"), Value::Null));
+    grow(&mut api, "31Gi");
+    assert_eq!(said(&api), (json!("30Gi"), json!("ResizeRefused")));
+    // one of several grows by what the others leave, and then with its resource
+    let mut api = Api::default();
+    api.create(class("fast", "Delete")).expect("created");
+    api.create(resource("r", "30Gi", "Delete", 2, true)).expect("created");
+    api.settle(&kind);
+    api.create(claim("db", "10Gi", "fast")).expect("created");
+    api.create(claim("other", "10Gi", "fast")).expect("created");
+    api.settle(&kind);
+    grow(&mut api, "20Gi");
+    assert_eq!(said(&api), (json!("30Gi"), Value::Null));
+    grow(&mut api, "25Gi");
+    assert_eq!(said(&api), (json!("35Gi"), json!("Resized")));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// A user makes a claim.
@@ -382,6 +445,8 @@ enum Step {
     Provide(u8),
     /// An administrator asks for new credentials.
     Rotate(u8),
+    /// A user asks for more.
+    Grow(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -395,6 +460,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Sweep),
         3 => any::<u8>().prop_map(Step::Provide),
         1 => any::<u8>().prop_map(Step::Rotate),
+        1 => (0u8..4).prop_map(Step::Grow),
     ]
 }
 
@@ -435,6 +501,14 @@ proptest! {
                     }
                     prop_assert!(api.locked_out(&kind).is_empty(), "{:?}", api.locked_out(&kind));
                 }
+                Step::Grow(n) => {
+                    let claim = key("DatabaseClaim", "apps", &format!("c{n}"));
+                    if api.objects.get(&claim).is_some_and(|c| c["status"]["phase"] == "Bound") {
+                        let has = &api.objects[&claim]["status"]["capacity"]["storage"];
+                        let has: u64 = has.as_str().expect("an amount").trim_end_matches("Gi").parse().expect("a number");
+                        api.patch(&claim, &json!({"spec": {"resources": {"requests": {"storage": format!("{}Gi", has + 5)}}}}), false);
+                    }
+                }
                 Step::Rotate(n) => {
                     let things: Vec<Key> = api.of_kind("Thing").map(|(k, _)| k.clone()).collect();
                     if !things.is_empty() {
@@ -469,6 +543,13 @@ proptest! {
         api.settle(&kind);
         let broken = violations(&api.world(&kind), true);
         prop_assert!(broken.is_empty(), "{:?}\n{:#?}", broken, api.objects.values().collect::<Vec<_>>());
+        // who asked for more has it, or knows why not
+        for (key, claim) in api.of_kind("DatabaseClaim").filter(|(_, c)| c["status"]["phase"] == "Bound") {
+            let amount = |value: &Value| conductor_claims::amount::Amount::from_json(value).expect("an amount");
+            let (asked, has) = (&claim["spec"]["resources"]["requests"], &claim["status"]["capacity"]);
+            let refused = claim["status"]["reason"] == "ResizeRefused";
+            prop_assert!(refused || amount(&asked["storage"]) <= amount(&has["storage"]), "{:?} {}", key, claim);
+        }
         // every rotation that was asked for is over
         for (key, thing) in api.of_kind("Thing") {
             let number = |value: &Value| value.as_i64().unwrap_or(0);

@@ -11,7 +11,7 @@ fn types() -> Vec<ResourceType> {
 /// The first field refused, or "" if it goes through.
 fn check(operation: Operation, object: Value, old: Value, managers: &[Value], claims: usize, expected: &str) {
     let types = types();
-    let snapshot = Snapshot { types: &types, managers, claims, resources: 0 };
+    let snapshot = Snapshot { types: &types, managers, claims, ..Snapshot::default() };
     let verdict = review(&Request { operation, object: &object, old: &old }, &snapshot);
     let field = match &verdict {
         Verdict::Allow(_) => "",
@@ -83,6 +83,43 @@ fn resources_claims_and_classes() {
     create(
         of("RelationalDatabaseClass", json!({"offers": {"capacity": {"storage": {"max": "many"}}}})),
         "offers.capacity.storage.max",
+    );
+}
+
+#[test]
+fn bound_claims_grow_where_their_class_lets_them_and_never_shrink() {
+    let types = types();
+    let claim = |resources: Value| {
+        let mut claim = of("RelationalDatabaseClaim", json!({"spec": {"resources": resources}}));
+        claim["status"] = json!({"phase": "Bound", "class": "a", "capacity": {"storage": "2Gi"}});
+        claim
+    };
+    let growing = json!({"metadata": {"name": "a"}, "spec": {"allowExpansion": true}});
+    let fixed = json!({"metadata": {"name": "a"}, "reclaimPolicy": "Delete"});
+    let old = claim(json!({"requests": {"storage": "1Gi"}, "limits": {"storage": "9Gi"}}));
+    let check = |resources: Value, class: Option<&Value>, expected: &str| {
+        let snapshot = Snapshot { types: &types, class, ..Snapshot::default() };
+        let new = claim(resources);
+        let verdict = review(&Request { operation: Operation::Update, object: &new, old: &old }, &snapshot);
+        let said = match &verdict {
+            Verdict::Allow(_) => String::new(),
+            Verdict::Refuse(errors) => errors.iter().map(ToString::to_string).collect(),
+        };
+        assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{new}: {said}");
+    };
+    let asks = |size: &str| json!({"requests": {"storage": size}, "limits": {"storage": "9Gi"}});
+    check(asks("3Gi"), Some(&growing), "");
+    check(asks("3Gi"), None, "");
+    check(asks("3Gi"), Some(&fixed), "class a does not let what it made grow");
+    // it has that much already
+    check(asks("2Gi"), Some(&fixed), "");
+    check(asks("500Mi"), Some(&growing), "may not be lowered from 1Gi to 500Mi");
+    check(json!({"limits": {"storage": "9Gi"}}), Some(&growing), "may not be lowered");
+    check(asks("10Gi"), Some(&growing), "is less than the request");
+    check(
+        json!({"requests": {"storage": "1Gi"}, "limits": {"storage": "1Gi"}}),
+        Some(&growing),
+        "is less than the 2Gi",
     );
 }
 

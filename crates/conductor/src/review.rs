@@ -39,6 +39,16 @@ impl Known {
             None => 0,
         }
     }
+
+    /// The class of a bound claim that asks for other amounts; none if it cannot be read, for then its manager says what becomes of it.
+    async fn class_of(&self, types: &[ResourceType], kind: &str, object: &Value, old: &Value) -> Option<Value> {
+        let of = types.iter().find(|t| t.names.claim == kind)?;
+        let class = old["status"]["class"].as_str().filter(|class| !class.is_empty())?;
+        if object["spec"]["resources"] == old["spec"]["resources"] {
+            return None;
+        }
+        self.api.get()?.get(&of.api_version(), &of.names.class, "", class).await.ok().flatten()
+    }
 }
 
 struct Follower {
@@ -122,7 +132,11 @@ impl Review {
             self.0.types.read().values().filter(|t| ours || t.group == group).cloned().collect();
         let managers: Vec<Value> =
             if kind == "Manager" { self.0.managers.read().values().cloned().collect() } else { Vec::new() };
-        let snapshot = Snapshot { types: &types, managers: &managers, claims, resources };
+        let class = match operation {
+            Operation::Update => self.0.class_of(&types, &kind, &attributes.object, attributes.old).await,
+            _ => None,
+        };
+        let snapshot = Snapshot { types: &types, managers: &managers, claims, resources, class: class.as_ref() };
         let request = Request { operation, object: &attributes.object, old: attributes.old };
         match review(&request, &snapshot) {
             Verdict::Allow(warnings) => {

@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use crate::amount::Amount;
 use crate::extract::{class_fields, unquoted_versions};
 use crate::lifecycle::connection::{Connection, connection_removals, connection_writes};
+use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER};
+use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, WITHIN_CAPACITY};
 use crate::matching::{Decision, Made, Reason, Refusal, Summary, Why};
 use crate::names::derived;
 use crate::rules::{Rules, Value as Attr};
@@ -203,6 +204,18 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         if !ready {
             (reason, message) = (json!(why), json!(said));
         }
+    }
+    if let Some((fits, why, said)) = condition_of(resource, WITHIN_CAPACITY) {
+        conditions.push(Condition::new(WITHIN_CAPACITY, fits, why, said));
+        if !fits && reason.is_null() {
+            (reason, message) = (json!(why), json!(said));
+        }
+    }
+    if let Some(resizing) = grow(scene, &rules, resource, &mut refs, plan) {
+        if resizing.reason == REFUSED && reason.is_null() {
+            (reason, message) = (json!(resizing.reason), json!(resizing.message));
+        }
+        conditions.push(resizing);
     }
     let fields = json!({
         "phase": "Bound",

@@ -12,6 +12,7 @@
 
 mod claim;
 mod connection;
+mod grow;
 mod implementation;
 mod resource;
 mod status;
@@ -44,6 +45,8 @@ pub const RESOURCE_NAME: &str = "conductor.io/resource";
 pub const RESOURCE_REF: &str = "conductor.io/resource-ref";
 /// The reason of a condition Ready that holds again: what is behind ended by itself and was started again.
 pub const RESTARTED: &str = "Restarted";
+/// The condition that what is in use is no more than the capacity, where that is measured and not enforced.
+pub const WITHIN_CAPACITY: &str = "WithinCapacity";
 /// On an implementation that outlived its resource by policy.
 pub const RETAINED: &str = "conductor.io/retained";
 /// On an implementation that its resource has taken into service; from then on it may hold data.

@@ -8,7 +8,7 @@ use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
     PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED,
-    RETAINED,
+    RETAINED, WITHIN_CAPACITY,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -394,8 +394,9 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         // a resource in use that is not ready for a while stays in use
         let phase_now = if bound || before == "Bound" { "Bound" } else { "Provisioning" };
         let message = if why.is_empty() { "its implementation is being made".to_owned() } else { why };
-        let condition = Condition::new("Ready", false, "NotReady", message.clone());
-        return say(scene, phase_now, "NotReady", &message, progress, &[condition], plan);
+        let mut conditions = vec![Condition::new("Ready", false, "NotReady", message.clone())];
+        conditions.extend(sizes(scene));
+        return say(scene, phase_now, "NotReady", &message, progress, &conditions, plan);
     }
     let reported = reported(scene);
     for (key, value) in reported {
@@ -409,7 +410,18 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         Some((_, reason, message)) => Condition::new("Ready", true, reason, message),
         None => Condition::new("Ready", true, "Ready", "ready to be used"),
     };
-    say(scene, phase_now, "", "", progress, &[condition], plan);
+    let conditions: Vec<Condition> = std::iter::once(condition).chain(sizes(scene)).collect();
+    say(scene, phase_now, "", "", progress, &conditions, plan);
+}
+
+/// What the implementation says about its size, for its claims to say.
+fn sizes(scene: &ResourceScene<'_>) -> Vec<Condition> {
+    let mut all = Vec::new();
+    for kind in ["Resized", WITHIN_CAPACITY] {
+        let said = scene.found.iter().find_map(|f| condition_of(f.object?, kind));
+        all.extend(said.map(|(holds, reason, message)| Condition::new(kind, holds, reason, message)));
+    }
+    all
 }
 
 /// What the implementations report: attributes and capacity.

@@ -15,5 +15,6 @@ pub use decide::{Decision, Reason, Why};
 pub use explain::{Candidate, Change, Field, Ledger, Remedy};
 pub use index::Index;
 pub use predicate::{Exemption, Judge, NoJudge, Refusal, refusals, refuse};
+pub(crate) use profile::capacity;
 pub use profile::{Made, make};
 pub use summary::{Count, Summary};

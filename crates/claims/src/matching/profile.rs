@@ -62,6 +62,23 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
     );
     let modes = profile.modes.clone().unwrap_or_else(|| ask.wish.modes.clone());
     refused.extend(ask.wish.modes.iter().find(|m| !modes.contains(m)).map(|m| Refusal::Mode(m.to_string())));
+    let (capacity, too) = capacity(rules, judge, ask, profile);
+    refused.extend(too);
+    if refused.is_empty() {
+        Ok(Made { attributes: attributes.into(), capacity, capabilities, modes })
+    } else {
+        Err(refused)
+    }
+}
+
+/// How much of each capacity the class makes for this claim, and what keeps it from enough.
+pub(crate) fn capacity(
+    rules: &Rules,
+    judge: &dyn Judge,
+    ask: &Ask,
+    profile: &Profile,
+) -> (Box<[Amount]>, Vec<Refusal>) {
+    let mut refused = Vec::new();
     let mut capacity = Vec::new();
     for i in 0..rules.capacities.len() {
         let lower = ask.lower.get(i).copied().unwrap_or_default();
@@ -92,11 +109,7 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
         }
         capacity.push(amount);
     }
-    if refused.is_empty() {
-        Ok(Made { attributes: attributes.into(), capacity: capacity.into(), capabilities, modes })
-    } else {
-        Err(refused)
-    }
+    (capacity.into(), refused)
 }
 
 /// The value a class gives an attribute it says nothing about: what is asked, as far as that is one value.

@@ -57,6 +57,8 @@ pub struct Snapshot<'s> {
     pub claims: usize,
     /// See `claims`.
     pub resources: usize,
+    /// For the change of a bound claim: its class, if that is known.
+    pub class: Option<&'s Value>,
 }
 
 /// The answer.
@@ -96,7 +98,7 @@ pub fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
         (api_version, kind) => match (snapshot.role(api_version, kind), request.operation) {
             (None, _) | (_, Operation::Delete) => Verdict::Allow(Vec::new()),
             (Some((kind, Role::Resource)), _) => objects::resource(kind, request),
-            (Some((kind, Role::Claim)), _) => objects::claim(kind, request),
+            (Some((kind, Role::Claim)), _) => objects::claim(kind, request, snapshot.class),
             (Some((kind, Role::Class)), _) => objects::class(kind, request),
         },
     }

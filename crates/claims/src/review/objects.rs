@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::amount::Amount;
 use crate::errors::{FieldError, Path};
 use crate::extract;
 use crate::review::{Operation, Request, Verdict};
@@ -74,7 +75,7 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>) -> Verdict {
     Verdict::of(errors, quoting(kind, object))
 }
 
-pub(super) fn claim(kind: &ResourceType, request: &Request<'_>) -> Verdict {
+pub(super) fn claim(kind: &ResourceType, request: &Request<'_>, class: Option<&Value>) -> Verdict {
     let rules = kind.rules();
     let (object, spec) = (request.object, Path::root().field("spec"));
     let mut errors = match extract::ask(&rules, object, true, None) {
@@ -96,12 +97,51 @@ pub(super) fn claim(kind: &ResourceType, request: &Request<'_>) -> Verdict {
         let changed = |key: &&str| object["spec"][key] != request.old["spec"][key];
         let attributes = rules.attributes.iter().flat_map(|a| [Some(a.name.as_ref()), a.alias.as_deref()]).flatten();
         let fixed: Vec<&str> =
-            attributes.chain(["resources", "requests", "accessModes", "class", "selector", "expression"]).collect();
+            attributes.chain(["requests", "accessModes", "class", "selector", "expression"]).collect();
         for key in fixed.iter().filter(|_| bound).filter(|k| changed(k)) {
             errors.push(spec.field(key).error("may not change while the claim is bound: make another claim"));
         }
+        if bound {
+            errors.extend(resized(kind, request, class));
+        }
     }
     Verdict::of(errors, quoting(kind, object))
+}
+
+/// What is wrong with the amounts that a bound claim asks for now: it may grow, if its class lets it, and nothing shrinks.
+fn resized(kind: &ResourceType, request: &Request<'_>, class: Option<&Value>) -> Vec<FieldError> {
+    let path = Path::root().field("spec").field("resources");
+    let mut errors = Vec::new();
+    for capacity in &kind.capacities {
+        let name = capacity.name.as_ref();
+        let amount = |value: &Value| Amount::from_json(value).ok();
+        let asked = |object: &Value, part: &str| amount(&object["spec"]["resources"][part][name]);
+        let (old, new) = (asked(request.old, "requests"), asked(request.object, "requests"));
+        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        let has = amount(&request.old["status"]["capacity"][name]).unwrap_or(old);
+        let request_path = path.field("requests").field(name);
+        if new < old && new < has {
+            let message = format!(
+                "may not be lowered from {old} to {new} while the claim is bound: resources do not shrink; make another claim"
+            );
+            errors.push(request_path.error(message));
+        } else if new > old
+            && new > has
+            && let Some(class) = class.filter(|class| extract::class_fields(class)["allowExpansion"] != true)
+        {
+            let message = format!(
+                "may not grow from {has} to {new}: class {} does not let what it made grow (allowExpansion); make another claim",
+                class["metadata"]["name"].as_str().unwrap_or_default()
+            );
+            errors.push(request_path.error(message));
+        }
+        let limits = (asked(request.old, "limits"), asked(request.object, "limits"));
+        if limits.0 != limits.1 && limits.1.is_some_and(|limit| limit < has) {
+            let message = format!("is less than the {has} that the claim has: resources do not shrink");
+            errors.push(path.field("limits").field(name).error(message));
+        }
+    }
+    errors
 }
 
 pub(super) fn class(kind: &ResourceType, request: &Request<'_>) -> Verdict {

@@ -306,6 +306,10 @@ pub(crate) fn class(kind: &ResourceType) -> Value {
     let mut fields = making();
     fields.insert("reclaimPolicy".into(), reclaim(kind));
     fields.insert("bindingMode".into(), json!({"type": "string", "enum": ["Immediate", "WaitForFirstConsumer"]}));
+    fields.insert(
+        "allowExpansion".into(),
+        described(json!({"type": "boolean"}), "Whether a bound claim may ask for more: its resource grows with it."),
+    );
     fields.insert("capabilities".into(), strings());
     if !kind.access_modes.is_empty() {
         fields.insert("accessModes".into(), modes(kind));

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::amount::Amount;
 use crate::lifecycle::parts::{phase, status_patch};
 use crate::lifecycle::{Condition, Plan, condition_of};
-use crate::template::render;
+use crate::template::{difference, render};
 use crate::volumes::life::{VolumeScene, lost, say};
 use crate::volumes::provision::Making;
 use crate::volumes::{BIND_COMPLETED, PROVISIONED_BY, PROVISIONER};
@@ -25,15 +25,6 @@ fn amount(value: &Value) -> Amount {
 pub fn wants_more(claim: &Value, volume: &Value) -> bool {
     let ours = volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER);
     ours && amount(&claim["spec"]["resources"]["requests"]["storage"]) > amount(&volume["spec"]["capacity"]["storage"])
-}
-
-/// Fields that two renderings of a template differ in, as the later one has them.
-fn difference(before: &Value, now: &Value) -> Value {
-    let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else { return now.clone() };
-    let changed = now.iter().filter(|(key, value)| before.get(*key) != Some(value));
-    let part =
-        |(key, value): (&String, &Value)| (key.clone(), difference(before.get(key).unwrap_or(&Value::Null), value));
-    Value::Object(changed.map(part).collect::<Map<String, Value>>())
 }
 
 /// Whether an object has all the values of a patch.

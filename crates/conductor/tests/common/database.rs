@@ -32,7 +32,7 @@ pub fn class(world: &World, name: &str, reclaim: &str, kind: &str, spec: Value) 
     let class = json!({
         "apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClass", "metadata": {"name": name},
         "spec": {
-            "reclaimPolicy": reclaim,
+            "reclaimPolicy": reclaim, "allowExpansion": true,
             "offers": {"engine": ["postgres", "mysql"]},
             "template": {"apiVersion": "database.local.conductor.io/v1alpha1", "kind": kind, "spec": spec},
         },

@@ -253,9 +253,21 @@ impl Desk {
                         && asked <= amount(&object["status"]["capacity"]["storage"])
                 }
                 Kind::Generated(_) => {
-                    !state.wired.contains(name) && finalizer(conductor_claims::lifecycle::CLAIM_FINALIZER)
+                    !state.wired.contains(name)
+                        && finalizer(conductor_claims::lifecycle::CLAIM_FINALIZER)
+                        && self.has_its_size(offer, object)
                 }
             }
+    }
+
+    /// Whether a claim asks for no more than its reference says, and says so.
+    fn has_its_size(&self, offer: &Offer, claim: &Value) -> bool {
+        let own = offer.refs.iter().find(|r| r.uid.as_ref() == text(&claim["metadata"]["uid"]));
+        let asked = |name: &str| Amount::from_json(&claim["spec"]["resources"]["requests"][name]).unwrap_or_default();
+        let has = |i: usize| own.and_then(|own| own.amounts.get(i).copied()).unwrap_or_default();
+        let resizing = conductor_claims::lifecycle::condition_of(claim, "Resizing");
+        self.rules.capacities.iter().enumerate().all(|(i, c)| asked(&c.name) <= has(i))
+            && resizing.is_none_or(|(_, reason, _)| reason == "Resized")
     }
 
     fn claim_gone(&self, key: &Key, uid: Option<&str>) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::Condition;
+use conductor_claims::lifecycle::{Condition, WITHIN_CAPACITY};
 use conductor_local::{Object, Report, Trouble};
 use serde_json::{Value, json};
 
@@ -200,7 +200,7 @@ pub fn tell_size(report: &mut Report, storage: &Value, limit: Option<u64>, used:
                 format!("it holds {} MiB of {} MiB: ask for more storage, or remove data", mib(used), mib(limit))
             }
         };
-        report.conditions.push(Condition::new("WithinCapacity", fits, if fits { "Fits" } else { "TooLarge" }, message));
+        report.conditions.push(Condition::new(WITHIN_CAPACITY, fits, if fits { "Fits" } else { "TooLarge" }, message));
     }
     // rounded, and kept until it is off by a tenth, so that not every look is a write
     let before = object.status("usage")["storage"].as_u64().unwrap_or(0);

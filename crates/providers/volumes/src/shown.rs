@@ -35,10 +35,11 @@ fn is_behind(volume: &Value, object: &Object) -> bool {
     serde_json::from_str::<Value>(said).is_ok_and(|said| said == behind(object))
 }
 
-/// Whether an administrator made it: the engine labels what it makes.
+/// Whether an administrator made it: the engine labels what it makes. What is behind a resource of another type is that type's to show.
 fn is_declared(object: &Object) -> bool {
-    let labels = &object.0["metadata"]["labels"];
-    labels[CLAIM_UID].is_null()
+    let meta = &object.0["metadata"];
+    let of = meta["annotations"][RESOURCE_REF].as_str().and_then(|reference| reference.split(' ').nth(1));
+    meta["labels"][CLAIM_UID].is_null() && of.is_none_or(|kind| kind == "PersistentVolume")
 }
 
 /// The PersistentVolume of a declared volume, as it is to be.
