@@ -38,7 +38,7 @@ pub struct Options {
     /// Do not run kube-controller-manager
     #[arg(long)]
     pub no_controller_manager: bool,
-    /// The controllers to run, as kube-controller-manager takes them: `*,-persistentvolume-binder-controller`
+    /// The controllers to run, as kube-controller-manager takes them [default: *,-replicaset-controller]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, conflicts_with = "no_controller_manager")]
     pub controllers: Option<String>,
     /// Lift the limit on the controllers' requests per second
@@ -307,6 +307,9 @@ fn apiserver_arguments(
     Ok(arguments)
 }
 
+/// ReplicaSets are left alone, so that there is a built-in kind with a scale whose managers are only those of a test.
+const DEFAULT_CONTROLLERS: &str = "*,-replicaset-controller";
+
 fn controller_manager_arguments(path: &dyn Fn(&str) -> String, listen: SocketAddr, options: &Options) -> Vec<String> {
     let kubeconfig = path("controller-manager.kubeconfig");
     let mut arguments = vec![
@@ -324,9 +327,8 @@ fn controller_manager_arguments(path: &dyn Fn(&str) -> String, listen: SocketAdd
         "--use-service-account-credentials=true".into(),
         "--leader-elect=false".into(),
     ];
-    if let Some(controllers) = &options.controllers {
-        arguments.push(format!("--controllers={controllers}"));
-    }
+    let controllers = options.controllers.as_deref().unwrap_or(DEFAULT_CONTROLLERS);
+    arguments.push(format!("--controllers={controllers}"));
     if options.unlimited_qps {
         // Below zero means no limiter at all.
         arguments.push("--kube-api-qps=-1".into());

@@ -191,8 +191,10 @@ impl Table<'_> {
             write!(text, " i={}:{}", string("inline"), string("embedded"))?;
         }
         let default = &property["default"];
-        let zero = default.is_null() || *default == "" || *default == 0 || *default == false;
-        if !zero && default.as_object().is_none_or(|default| !default.is_empty()) {
+        let zero = *default == "" || *default == 0 || *default == false;
+        // A zero that is left out of the object still stands for the key of a list's item.
+        let silent = zero && (required || field["omitEmpty"] != true || field["pointer"] == true);
+        if !default.is_null() && !silent && default.as_object().is_none_or(|default| !default.is_empty()) {
             let default = default.to_string();
             ensure!(!default.contains(' '), "a default with a space");
             write!(text, " d={default}")?;

@@ -54,7 +54,7 @@ fn add(types: &mut Types, openapi: &Value) -> Id {
                 name: name.as_str().into(),
                 schema: add(types, property),
                 order: order as u16,
-                required: false,
+                required: openapi["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name)),
                 omit_empty: !flag(property, "always"),
                 pointer: !flag(property, "value"),
                 default: property.get("default").cloned(),

@@ -74,6 +74,33 @@ fn a_struct_that_is_always_there_is_not_owned() {
 }
 
 #[test]
+fn what_does_not_fit_its_schema_has_no_managers() {
+    for misfit in [json!({"spec": {"name": []}}), json!({"spec": {"args": [{}]}}), json!({"spec": {"flag": 1}})] {
+        let fields = json!({"f:data": {".": {}, "f:a": {}}});
+        let live = with(json!({"data": {"a": "1"}}), json!([entry("a", "Update", NOW, fields)]));
+        for live in [None, Some(&live)] {
+            let mut new = object(misfit.clone());
+            assert!(SAMPLE.tracker().update(live, &mut new, "m", NOW).is_err(), "{misfit}");
+            assert_eq!(managed(&new), Value::Null, "{misfit}");
+        }
+    }
+}
+
+#[test]
+fn an_item_without_its_key_has_the_default_or_zero_of_a_required_field() {
+    let sample = Sample::new(json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "port"],
+            "items": {"type": "object", "required": ["name"], "properties": {
+                "name": {"type": "string", "value": true}, "port": {"type": "integer", "default": 80}}}}}}}}));
+    let mut tracker = sample.tracker();
+    tracker.custom = false;
+    let mut new = json!({"apiVersion": "v1", "kind": "Sample", "spec": {"list": [{}]}});
+    tracker.update(None, &mut new, "m", NOW).unwrap();
+    let fields = json!({"f:spec": {".": {}, "f:list": {".": {}, "k:{\"name\":\"\",\"port\":80}": {}}}});
+    assert_eq!(managed(&new), json!([entry("m", "Update", NOW, fields)]));
+}
+
+#[test]
 fn nothing_changed_keeps_every_time() {
     let recorded = json!([entry("a", "Update", NOW, json!({"f:data": {".": {}, "f:a": {}}}))]);
     let live = with(json!({"data": {"a": "1"}}), recorded.clone());

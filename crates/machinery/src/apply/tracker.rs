@@ -178,6 +178,14 @@ impl<'a> Tracker<'a> {
         manager: &str,
         now: &str,
     ) -> Result<Option<Value>, UpdateError> {
+        if self.custom {
+            // Validation lets some misfits pass (anything may stand for a string with a format), and the live object may be
+            // of an older schema. Built-in kinds fit once they are decoded.
+            for object in live.into_iter().chain([new]) {
+                validate(object, self.schema, true)
+                    .map_err(|errors| UpdateError::Convert(format!("failed to convert object: {}", listed(&errors))))?;
+            }
+        }
         let recorded = live.and_then(managed_of);
         // The usual client sends back what it read.
         let untouched = given.as_ref().is_none_or(|given| Some(given) == recorded);

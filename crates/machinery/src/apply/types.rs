@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::schema::{ListKind, Opaque, Schema, Shape, Text};
 
+static EMPTY: Value = Value::String(String::new());
+static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
+
 /// The type of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Type<'a> {
@@ -250,10 +253,18 @@ impl<'a> MapType<'a> {
         self.element
     }
 
-    /// The default of a declared field.
+    /// What stands for a declared field that is absent, as the key of a list's item.
     pub(crate) fn default(&self, name: &str) -> Option<&'a Value> {
         match self.fields {
-            Declared::Known(schema) => schema.field(name).and_then(|field| field.default.as_ref()),
+            Declared::Known(schema) => {
+                let field = schema.field(name)?;
+                field.default.as_ref().or_else(|| match schema.at(field.schema).shape() {
+                    // What a built-in kind requires, and no pointer tells from zero, is zero.
+                    Shape::String(_) if field.required && !field.pointer => Some(&EMPTY),
+                    Shape::Integer { .. } if field.required && !field.pointer => Some(&ZERO),
+                    _ => None,
+                })
+            }
             _ => None,
         }
     }

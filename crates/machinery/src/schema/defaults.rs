@@ -13,7 +13,9 @@ fn walk(value: &mut Value, schema: Schema<'_>, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match (schema.shape(), value) {
         (Shape::Object(fields), Value::Object(map)) => {
-            for field in fields.iter().filter(|field| field.default.is_some()) {
+            // Zeros are for the keys of lists; nobody writes them into an object.
+            let zero = |value: &Value| *value == "" || *value == 0 || *value == false;
+            for field in fields.iter().filter(|field| field.default.as_ref().is_some_and(|default| !zero(default))) {
                 let absent = map.get(&*field.name).is_none_or(Value::is_null);
                 if let (true, Some(default)) = (absent, &field.default) {
                     map.insert(field.name.to_string(), default.clone());
