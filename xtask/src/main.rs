@@ -2,6 +2,8 @@
 #[cfg(test)]
 mod arrows;
 mod bench;
+mod conductor;
+mod conformance;
 mod ecosystem;
 mod fuzz;
 mod generate;
@@ -37,6 +39,8 @@ enum Command {
     /// Load on an API server, ours or any other, and how fast it is
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Run Kubernetes' own end-to-end tests, those that need no container, on ours or on any other
+    Conformance(conformance::Options),
     /// Fetch other projects' definitions and examples to test with (tools/ecosystem.json), print the file that lists them
     Ecosystem,
     /// Run the fuzz targets, each for a while
@@ -97,6 +101,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Bench(bench) => bench::run(&bench),
+        Command::Conformance(options) => conformance::run(&options),
         Command::Ecosystem => {
             println!("{}", ecosystem::fetch()?.display());
             Ok(())

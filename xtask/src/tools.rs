@@ -17,6 +17,8 @@ pub enum Tier {
     Kubernetes,
     /// Providers of real infrastructure on this machine.
     Providers,
+    /// Kubernetes' own tests, `cargo xtask conformance`.
+    Conformance,
 }
 
 /// How a tool is got.
@@ -54,6 +56,9 @@ const TOOLS: &[Tool] = &[
         tier: Tier::Kubernetes,
     },
     Tool { name: "clients", source: Source::Go(Program::Clients), tier: Tier::Kubernetes },
+    Tool { name: "e2e.test", source: Source::Go(Program::E2e), tier: Tier::Conformance },
+    Tool { name: "ginkgo", source: Source::Go(Program::Ginkgo), tier: Tier::Conformance },
+    Tool { name: "fakelet", source: Source::Go(Program::Fakelet), tier: Tier::Conformance },
     Tool { name: "psql", source: Source::Apt { package: "postgresql-client", also: &[] }, tier: Tier::Providers },
     Tool { name: "postgres", source: Source::Apt { package: "postgresql", also: POSTGRES }, tier: Tier::Providers },
     Tool { name: "mariadbd", source: Source::Apt { package: "mariadb-server", also: SBIN }, tier: Tier::Providers },
@@ -172,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_program_that_go_builds_is_a_tool_of_that_name() {
-        for program in Program::ALL {
+        for program in Program::ALL.into_iter().chain(Program::CONFORMANCE) {
             let tool = find(program.name()).expect("in the table");
             assert!(matches!(tool.source, Source::Go(p) if p == program), "{}", tool.name);
         }

@@ -14,6 +14,7 @@ use crate::audit::Record;
 use crate::auth::authz::{Decision, refusal};
 use crate::body::Body;
 use crate::context::Context;
+use crate::flow::Class;
 use crate::heavy::{self, LARGE, aside, wait_aside};
 use crate::media::{self, Accept, Encoding, Form};
 use crate::request::{Query, RequestInfo};
@@ -50,8 +51,8 @@ impl Server {
         };
         let verb = info.verb.clone();
         let resource = info.resource.clone();
-        let mut record = None;
-        let work = self.answer(parts, query, info, body, &mut record);
+        let (mut record, mut class) = (None, None);
+        let work = self.answer(parts, query, info, body, &mut record, &mut class);
         let answered = AssertUnwindSafe(work).catch_unwind().await;
         let panicked = answered.is_err();
         let mut response = match answered {
@@ -62,6 +63,9 @@ impl Server {
                 self.0.status_response(&status, JSON, &HeaderMap::new())
             }
         };
+        if let Some(class) = class {
+            class.tell(response.headers_mut());
+        }
         if let (Some(audit), Some(mut record)) = (&self.0.audit, record) {
             if let Ok(id) = HeaderValue::from_str(record.id()) {
                 response.headers_mut().insert("audit-id", id);
@@ -85,6 +89,7 @@ impl Server {
         info: RequestInfo,
         body: B,
         record: &mut Option<Record>,
+        class: &mut Option<Class>,
     ) -> Response<Body>
     where
         B: http_body::Body + Send,
@@ -122,6 +127,7 @@ impl Server {
                 audit.stage(record, "RequestReceived", now).await;
             }
         }
+        *class = inner.flows.classify(&user, &info);
         if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
             return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
         }
@@ -167,10 +173,12 @@ impl Server {
         };
         let _pass = match gate {
             // The server itself is not kept waiting by its clients.
-            Some(gate) if user.name != OWN => match gate.enter(&user.name).await {
-                Ok(pass) => Some(pass),
-                Err(status) => return inner.status_response(&status, accept, &parts.headers),
-            },
+            Some(gate) if user.name != OWN && class.as_ref().is_none_or(|class| !class.exempt) => {
+                match gate.enter(&user.name).await {
+                    Ok(pass) => Some(pass),
+                    Err(status) => return inner.status_response(&status, accept, &parts.headers),
+                }
+            }
             _ => None,
         };
         let method = parts.method;

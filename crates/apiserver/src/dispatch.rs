@@ -7,7 +7,7 @@ use machinery::status::Status;
 use crate::body::Body;
 use crate::context::Context;
 use crate::heavy::{LARGE, aside};
-use crate::media::{Encoding, Form};
+use crate::media::Encoding;
 use crate::render::Renderer;
 use crate::request::ListOptions;
 use crate::table::Include;
@@ -120,19 +120,18 @@ pub fn answer(code: u16, body: Body, content_type: &'static str) -> Response<Bod
 
 /// The content type of an object or list.
 pub fn content_type(cx: &Context) -> &'static str {
-    match (cx.accept.encoding, cx.accept.form) {
-        // Tables, metadata and custom resources have no protobuf form here; they are said to be what they are.
-        (Encoding::Protobuf, form) if form != Form::Object || cx.resource.is_custom() => Encoding::Json.content_type(),
-        (encoding, _) => encoding.content_type(),
+    match cx.accept.encoding {
+        Encoding::Protobuf if !cx.accept.is_protobuf(cx.resource.is_custom()) => Encoding::Json.content_type(),
+        encoding => encoding.content_type(),
     }
 }
 
 fn watch_type(cx: &Context) -> &'static str {
-    match (cx.accept.encoding, cx.accept.form) {
-        (Encoding::Protobuf, Form::Object) if !cx.resource.is_custom() => {
+    match cx.accept.encoding {
+        Encoding::Protobuf if cx.accept.is_protobuf(cx.resource.is_custom()) => {
             "application/vnd.kubernetes.protobuf;stream=watch"
         }
-        (Encoding::Yaml, _) => "application/yaml;stream=watch",
+        Encoding::Yaml => "application/yaml;stream=watch",
         _ => "application/json",
     }
 }

@@ -21,6 +21,7 @@ mod controllers;
 mod custom;
 mod discovery;
 mod dispatch;
+mod flow;
 mod gate;
 mod heavy;
 pub mod http;

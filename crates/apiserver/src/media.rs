@@ -51,6 +51,18 @@ pub struct Accept {
     pub pretty: bool,
 }
 
+impl Accept {
+    /// Whether the answer is in protobuf, which tables have not, and of custom resources only the metadata.
+    pub fn is_protobuf(self, custom: bool) -> bool {
+        let has_form = match self.form {
+            Form::Object => !custom,
+            Form::Metadata | Form::MetadataList => true,
+            Form::Table | Form::Discovery => false,
+        };
+        self.encoding == Encoding::Protobuf && has_form
+    }
+}
+
 struct Clause<'a> {
     media: &'a str,
     params: Vec<(&'a str, &'a str)>,
@@ -117,7 +129,11 @@ fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool, protobuf
         let param = |name: &str| clause.params.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let form = match (param("as"), param("g"), param("v")) {
             (None, ..) => Form::Object,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) if tables => Form::Table,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1"))
+                if tables && encoding != Encoding::Protobuf =>
+            {
+                Form::Table
+            }
             (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Metadata,
             (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::MetadataList,
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Form::Discovery,
@@ -184,6 +200,13 @@ mod tests {
         check("application/json;as=Nonsense;g=x;v=v1,application/yaml", Some((Encoding::Yaml, Form::Object)));
         check("text/html;q=0.9,application/json;q=0.1,application/yaml;q=0.5", Some((Encoding::Yaml, Form::Object)));
         check("application/vnd.kubernetes.protobuf,application/json", Some((Encoding::Protobuf, Form::Object)));
+        let metadata =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        check(metadata, Some((Encoding::Protobuf, Form::Metadata)));
+        // Tables are not made in protobuf.
+        let table = "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1";
+        check(table, None);
+        check(&format!("{table},application/json"), Some((Encoding::Json, Form::Object)));
         check("text/html", None);
         check("text/html, */*", Some((Encoding::Json, Form::Object)));
     }

@@ -96,7 +96,37 @@ pub fn no_page() -> Response<Body> {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-const CHECKS: &[&str] = &["ping", "log", "store", "etcd"];
+/// What is checked, in Kubernetes' words: what asks for one of these by name finds it. All of it is done before the server
+/// listens, so that whoever gets an answer gets this one.
+const CHECKS: &[&str] = &[
+    "ping",
+    "log",
+    "store",
+    "etcd",
+    "informer-sync",
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-filter",
+    "poststarthook/storage-object-count-tracker-hook",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+];
 
 fn json_answer(value: &serde_json::Value, accept: Accept) -> Response<Body> {
     let accept = Accept {

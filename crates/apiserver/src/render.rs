@@ -86,7 +86,7 @@ impl Renderer {
                 self.server.now_seconds(),
                 true,
             )),
-            Form::Metadata | Form::MetadataList => self.encode(&self.partial(object)),
+            Form::Metadata | Form::MetadataList => self.encode_partial(&self.partial(object)),
             Form::Object | Form::Discovery => self.encode_object(object),
         }
     }
@@ -94,6 +94,14 @@ impl Renderer {
     fn partial(&self, object: &Value) -> Value {
         let metadata = self.resource.metadata(object);
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+    }
+
+    /// Metadata of an object or a list, as [`Renderer::partial`] gives it.
+    fn encode_partial(&self, partial: &Value) -> Body {
+        match self.accept.encoding {
+            Encoding::Protobuf => Body::whole(partial_protobuf(partial)),
+            _ => self.encode(partial),
+        }
     }
 
     fn encode_object(&self, object: &Value) -> Body {
@@ -164,11 +172,15 @@ impl Renderer {
                 true,
             ));
         }
-        let (mut kind, mut api_version) = (self.resource.list_kind.to_string(), self.resource.api_version());
         if matches!(self.accept.form, Form::Metadata | Form::MetadataList) {
             items = items.iter().map(|object| self.partial(object)).collect();
-            (kind, api_version) = ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into());
-        } else if self.accept.encoding == Encoding::Protobuf && !self.resource.is_custom() {
+            let list = json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items,
+            });
+            return self.encode_partial(&list);
+        }
+        let (kind, api_version) = (self.resource.list_kind.to_string(), self.resource.api_version());
+        if self.accept.encoding == Encoding::Protobuf && !self.resource.is_custom() {
             let list = json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items});
             return match protobuf(&list) {
                 Some(bytes) => Body::whole(bytes),
@@ -249,7 +261,7 @@ impl Renderer {
             }
             Form::Metadata | Form::MetadataList => {
                 let object = self.partial(object);
-                self.frame(out, kind, object.to_string().into_bytes(), |_| Vec::new(), &object);
+                self.frame(out, kind, object.to_string().into_bytes(), partial_protobuf, &object);
             }
             Form::Object | Form::Discovery => {
                 let body = Renderer {
@@ -282,7 +294,7 @@ impl Renderer {
         object: &Value,
     ) {
         match self.accept.encoding {
-            Encoding::Protobuf if !self.resource.is_custom() => {
+            Encoding::Protobuf if self.accept.is_protobuf(self.resource.is_custom()) => {
                 let mut frame = Vec::new();
                 watch_frame(kind, &protobuf(object), &mut frame);
                 out.put_slice(&frame);
@@ -321,6 +333,13 @@ pub fn protobuf(value: &Value) -> Option<Vec<u8>> {
     let (api_version, kind) = (value["apiVersion"].as_str()?, value["kind"].as_str()?);
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     Some(to_protobuf(value, kinds::schema_of(group, version, kind)?))
+}
+
+/// Metadata in its protobuf form. It is field 1 of every object, and items are field 2 of every list: what writes a
+/// ConfigMap writes any object's metadata.
+fn partial_protobuf(partial: &Value) -> Vec<u8> {
+    let like = if partial.get("items").is_some() { "ConfigMapList" } else { "ConfigMap" };
+    kinds::schema_of("", "v1", like).map(|schema| to_protobuf(partial, schema)).unwrap_or_default()
 }
 
 /// Like [`encode`], with the fields of built-in kinds in their own order, kind and apiVersion first.

@@ -126,6 +126,8 @@ pub struct Inner {
     pub webhooks: Arc<crate::webhook::WebhookClient>,
     /// Who writes next where many want to.
     pub turns: crate::plugins::quota::Turns,
+    /// Whose requests are what.
+    pub(crate) flows: crate::flow::Flows,
     pub(crate) reads: Gate,
     pub(crate) writes: Gate,
     /// For requests and answers that take the processor for long.
@@ -191,6 +193,7 @@ impl Server {
         };
         let plugins = crate::plugins::defaults(&store, &authorizer, rbac);
         let webhooks = Arc::new(crate::webhook::WebhookClient::new(store.clone()));
+        let flows = crate::flow::Flows::new(&store);
         let inner = Arc::new(Inner {
             store,
             webhooks,
@@ -203,6 +206,7 @@ impl Server {
             metrics: Metrics::default(),
             random: SystemRandom::new(),
             turns: Default::default(),
+            flows,
             reads: Gate::new(options.max_reads),
             writes: Gate::new(options.max_writes),
             heavy: Gate::new(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -217,6 +221,7 @@ impl Server {
         let definitions = crate::controllers::crds::load(&server);
         crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::auth::rbac::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
+        crate::flow::defaults::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::kubernetes::publish(&server, None).await.map_err(StartError::Bootstrap)?;
         crate::controllers::start(&server, definitions);
         Ok(server)

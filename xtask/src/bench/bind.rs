@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::load::{Request, drive, quantile};
 use super::report::{self, Row, Unit, machine_load};
-use super::subject::{self, Subject};
+use super::subject::Subject;
 use super::wire::{Endpoint, Watch};
 use super::{Bind, compare};
 use crate::repository;
@@ -313,7 +313,7 @@ pub fn run(options: &Bind) -> anyhow::Result<()> {
         None => {
             let program = match &options.program {
                 Some(program) => program.clone(),
-                None => subject::build()?,
+                None => crate::conductor::build()?,
             };
             Subject::conductor(&program, &compare::state_dir("ours"))?
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::report::{self, Row, figure, machine_load};
-use super::subject::{self, Subject};
+use super::subject::Subject;
 use super::{Api, Compare, bind, chart, workloads};
 use crate::repository;
 
@@ -65,7 +65,7 @@ pub fn state_dir(name: &str) -> PathBuf {
 
 /// Measures one server and prints a table.
 pub fn one(options: &Api) -> anyhow::Result<()> {
-    let program = if options.kubeconfig.is_none() { Some(subject::build()?) } else { None };
+    let program = if options.kubeconfig.is_none() { Some(crate::conductor::build()?) } else { None };
     let mut rounds = Vec::new();
     for round in 0..options.rounds.max(1) {
         eprintln!("round {}: load {}", round + 1, machine_load());
@@ -85,7 +85,7 @@ pub fn one(options: &Api) -> anyhow::Result<()> {
 
 /// Measures both in turns and writes the document.
 pub fn both(options: &Compare) -> anyhow::Result<()> {
-    let program = subject::build()?;
+    let program = crate::conductor::build()?;
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     let mut loads = Vec::new();
     for round in 0..options.rounds.max(1) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::report::{machine_load, processor, replaced};
-use super::subject::{self, Subject};
+use super::subject::Subject;
 use super::{Infrastructure, databases, machine};
 use crate::repository;
 
@@ -36,7 +36,7 @@ impl Figure {
 pub fn run(options: &Infrastructure) -> anyhow::Result<()> {
     let program = match &options.program {
         Some(program) => program.clone(),
-        None => subject::build()?,
+        None => crate::conductor::build()?,
     };
     let dir = std::env::temp_dir().join(format!("conductor-bench-{}", std::process::id()));
     fs::create_dir_all(dir.join("data"))?;

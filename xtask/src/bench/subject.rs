@@ -1,14 +1,14 @@
 //! The servers that are measured.
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::wire::Endpoint;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 
-use crate::{kubernetes, repository};
+use crate::conductor::{self, Conductor};
+use crate::kubernetes;
 
 /// A server that runs, for as long as this lives.
 pub struct Subject {
@@ -23,7 +23,7 @@ pub struct Subject {
 
 enum Process {
     Foreign,
-    Ours(Child, PathBuf),
+    Ours(Conductor),
     Kubernetes(PathBuf),
 }
 
@@ -40,38 +40,9 @@ impl Subject {
 
     /// A new `conductor up` on an empty data directory.
     pub fn conductor(program: &Path, dir: &Path) -> anyhow::Result<Subject> {
-        let _ = fs::remove_dir_all(dir);
-        let data = dir.join("data");
-        fs::create_dir_all(dir)?;
-        let log = fs::File::create(dir.join("log"))?;
         let started = Instant::now();
-        let child = Command::new(program)
-            .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(&data)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("starting {}", program.display()))?;
-        let mut process = Process::Ours(child, dir.to_owned());
-        let endpoint = (|| {
-            let Process::Ours(child, _) = &mut process else { bail!("not ours") };
-            let output = child.stdout.take().context("its output is not piped")?;
-            // It says so when it is ready, and then the kubeconfig is there too. What it says is read to its last line: a
-            // server whose output nobody takes ends.
-            let mut said = String::new();
-            let mut output = BufReader::new(output);
-            while !said.contains("next:") && output.read_line(&mut said)? > 0 {}
-            ensure!(said.contains("is ready"), "it did not get ready: see {}", dir.join("log").display());
-            Ok(Endpoint::from_kubeconfig(&data.join("kubeconfig"))?)
-        })();
-        // Made before the first error may leave, so that the process ends with it.
-        let endpoint = match endpoint {
-            Ok(endpoint) => endpoint,
-            Err(error) => {
-                end(&mut process);
-                return Err(error);
-            }
-        };
+        let process = Process::Ours(conductor::start(program, dir)?);
+        let endpoint = Endpoint::from_kubeconfig(&dir.join(conductor::KUBECONFIG))?;
         let mut subject = Subject { endpoint, ready: None, process, managers: None };
         subject.wait_ready()?;
         subject.ready = Some(started.elapsed());
@@ -126,21 +97,14 @@ impl Subject {
 
     /// How a server of ours ended by itself, and the end of its log; none if it runs. Its directory then stays.
     pub fn ended(&mut self) -> Option<String> {
-        let Process::Ours(child, dir) = &mut self.process else { return None };
-        let status = child.try_wait().ok().flatten()?;
-        let log = dir.join("log");
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let end = lines[lines.len().saturating_sub(20)..].join("\n");
-        let report = format!("conductor up ended by itself ({status}); its log, {}, ends with:\n{end}", log.display());
-        self.process = Process::Foreign;
-        Some(report)
+        let Process::Ours(conductor) = &mut self.process else { return None };
+        conductor.ended()
     }
 
     fn pids(&self) -> Option<Vec<u32>> {
         match &self.process {
             Process::Foreign => None,
-            Process::Ours(child, _) => Some(vec![child.id()]),
+            Process::Ours(conductor) => Some(vec![conductor.pid()]),
             Process::Kubernetes(dir) => {
                 let (_, components) = kubernetes::status(Some(dir)).ok()?;
                 let managers = self.managers.iter().map(Child::id);
@@ -174,12 +138,7 @@ impl Drop for Subject {
 
 fn end(process: &mut Process) {
     match process {
-        Process::Foreign => {}
-        Process::Ours(child, dir) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            let _ = fs::remove_dir_all(dir);
-        }
+        Process::Foreign | Process::Ours(_) => {}
         Process::Kubernetes(dir) => {
             if let Err(error) = kubernetes::down(Some(dir)) {
                 eprintln!("warning: the control plane in {} could not be stopped: {error:#}", dir.display());
@@ -203,15 +162,4 @@ fn resident(pid: u32) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// Builds `conductor` as users do, and says where it is.
-pub fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "--package", "conductor"])
-        .current_dir(repository::root())
-        .status()?;
-    ensure!(status.success(), "conductor does not build: {status}");
-    Ok(repository::target().join("release/conductor"))
 }

@@ -25,10 +25,20 @@ pub enum Program {
     Helm,
     /// Controllers written with client-go and controller-runtime.
     Clients,
+    /// Kubernetes' own end-to-end tests.
+    #[value(name = "e2e.test")]
+    E2e,
+    /// What runs them, several at once.
+    Ginkgo,
+    /// Nodes, as far as these tests need some: no container is ever started.
+    Fakelet,
 }
 
 impl Program {
-    /// All of them, in the order they are built: what takes longest first.
+    /// What `cargo xtask conformance` needs besides, and nobody else: its build takes minutes.
+    pub const CONFORMANCE: [Program; 3] = [Self::E2e, Self::Ginkgo, Self::Fakelet];
+
+    /// All that the tests need, in the order they are built: what takes longest first.
     pub const ALL: [Program; 6] =
         [Self::KubeApiserver, Self::KubeControllerManager, Self::Kubectl, Self::Etcd, Self::Helm, Self::Clients];
 
@@ -41,6 +51,9 @@ impl Program {
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
             Self::Clients => "clients",
+            Self::E2e => "e2e.test",
+            Self::Ginkgo => "ginkgo",
+            Self::Fakelet => "fakelet",
         }
     }
 
@@ -48,6 +61,7 @@ impl Program {
     fn family(self) -> &'static str {
         match self {
             Self::Clients => "clients",
+            Self::E2e | Self::Ginkgo | Self::Fakelet => "conformance",
             _ => "kubernetes",
         }
     }
@@ -58,7 +72,16 @@ impl Program {
         match self {
             Self::Etcd => family.join("etcd"),
             Self::Helm => family.join("helm"),
-            Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl | Self::Clients => family,
+            _ => family,
+        }
+    }
+
+    /// What Go is told to build, and how: a program of ours, one of a module that ours requires, or its tests as a program.
+    fn target(self) -> (&'static str, String) {
+        match self {
+            Self::E2e => ("test", "k8s.io/kubernetes/test/e2e".into()),
+            Self::Ginkgo => ("build", "github.com/onsi/ginkgo/v2/ginkgo".into()),
+            _ => ("build", format!("./cmd/{}", self.name())),
         }
     }
 
@@ -104,13 +127,16 @@ fn build_one(go: &Path, program: Program, path: &Path) -> anyhow::Result<()> {
     let name = program.name();
     // Appears under its name only when it is whole.
     let partial = path.with_file_name(format!(".{name}.partial"));
+    let (verb, target) = program.target();
     let status = Command::new(go)
         .current_dir(&module)
-        .args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags"])
+        .arg(verb)
+        .args((verb == "test").then_some("-c"))
+        .args(["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags"])
         .arg(ldflags(program, &fs::read_to_string(module.join("go.mod"))?)?)
         .arg("-o")
         .arg(&partial)
-        .arg(format!("./cmd/{name}"))
+        .arg(target)
         .env("CGO_ENABLED", "0")
         .env("GOWORK", "off")
         .status()
@@ -126,12 +152,12 @@ fn build_one(go: &Path, program: Program, path: &Path) -> anyhow::Result<()> {
 fn ldflags(program: Program, go_mod: &str) -> anyhow::Result<String> {
     let mut flags = String::from("-s -w");
     match program {
-        Program::Etcd | Program::Clients => {}
+        Program::Etcd | Program::Clients | Program::Ginkgo | Program::Fakelet => {}
         Program::Helm => {
             let version = required(go_mod, "helm.sh/helm/v4")?;
             flags += &format!(" -X helm.sh/helm/v4/internal/version.version={version}");
         }
-        Program::KubeApiserver | Program::KubeControllerManager | Program::Kubectl => {
+        Program::KubeApiserver | Program::KubeControllerManager | Program::Kubectl | Program::E2e => {
             let version = required(go_mod, "k8s.io/kubernetes")?;
             let mut parts = version.trim_start_matches('v').split('.');
             let (major, minor) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
@@ -219,9 +245,12 @@ mod tests {
 
     #[test]
     fn every_program_has_its_sources_and_version() {
-        for program in Program::ALL {
+        for program in Program::ALL.into_iter().chain(Program::CONFORMANCE) {
             let module = program.module();
-            assert!(module.join("cmd").join(program.name()).join("main.go").is_file(), "{program:?}");
+            let (_, target) = program.target();
+            if target.starts_with("./") {
+                assert!(module.join(&target).join("main.go").is_file(), "{program:?}");
+            }
             let go_mod = fs::read_to_string(module.join("go.mod")).expect("a go.mod");
             ldflags(program, &go_mod).expect("a version");
         }

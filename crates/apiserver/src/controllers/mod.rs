@@ -3,6 +3,7 @@
 pub mod crds;
 pub mod endpoints;
 pub mod events;
+mod flows;
 mod follow;
 pub mod gc;
 pub mod namespaces;
@@ -27,6 +28,7 @@ pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, endpoints::run(server.clone()));
     spawn(server, events::run(server.clone()));
     spawn(server, policies::run(server.clone()));
+    spawn(server, flows::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.

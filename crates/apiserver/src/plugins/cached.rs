@@ -27,6 +27,11 @@ impl<T> Cached<T> {
         if seen.touches(self.table) {
             return Arc::new((self.make)(seen.list(self.table, "")));
         }
+        self.latest()
+    }
+
+    /// As new as the table.
+    pub fn latest(&self) -> Arc<T> {
         let now = self.store.view(|view| view.changed(self.table));
         if let Some((seen, kept)) = &*self.kept.read() {
             if *seen == now {

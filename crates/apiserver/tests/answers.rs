@@ -1,0 +1,134 @@
+//! What answers look like to clients that ask for other forms than JSON, and what their headers say.
+
+mod common;
+
+use common::Api;
+use conductor_apiserver::User;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// A request with an `Accept` header: code, headers and as much of the body as comes at once.
+async fn ask(api: &Api, path: &str, accept: &str) -> (u16, HeaderMap, Vec<u8>) {
+    let request = Request::get(path).header("accept", accept).extension(api.user.clone());
+    let response = api.server.handle(request.body(Full::new(bytes::Bytes::new())).unwrap()).await;
+    let (parts, mut body) = response.into_parts();
+    let mut bytes = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes.extend_from_slice(frame.data_ref().unwrap());
+        if parts.headers["content-type"].to_str().unwrap().ends_with("stream=watch") {
+            break;
+        }
+    }
+    (parts.status.as_u16(), parts.headers, bytes)
+}
+
+/// What a client of Kubernetes reads out of an envelope; `like` has the same fields at the same places.
+fn read(bytes: &[u8], like: &str) -> Value {
+    let schema = kinds::schema_of("", "v1", like).unwrap();
+    machinery::schema::protobuf::from_protobuf(bytes, schema).unwrap()
+}
+
+#[tokio::test]
+async fn metadata_comes_in_protobuf_of_objects_lists_and_watches() {
+    let api = Api::new().await;
+    let group = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &group).await;
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    api.eventually(things, |code, _| code == 200).await;
+    for (collection, kind, version) in
+        [("/api/v1/namespaces/default/secrets", "Secret", "v1"), (things, "Thing", "example.com/v1")]
+    {
+        let metadata = json!({"name": "one", "labels": {"a": "b"}});
+        api.create(collection, &json!({"kind": kind, "apiVersion": version, "metadata": metadata})).await;
+        let one = format!("{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
+        let (code, headers, bytes) = ask(&api, &format!("{collection}/one"), &one).await;
+        assert_eq!((code, &headers["content-type"]), (200, &PROTOBUF.parse().unwrap()), "{collection}");
+        let object = read(&bytes, "ConfigMap");
+        assert_eq!(
+            (&object["kind"], &object["apiVersion"]),
+            (&json!("PartialObjectMetadata"), &json!("meta.k8s.io/v1"))
+        );
+        assert_eq!((&object["metadata"]["name"], &object["metadata"]["labels"]), (&json!("one"), &json!({"a": "b"})));
+
+        let list = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json");
+        let (_, headers, bytes) = ask(&api, &format!("{collection}?labelSelector=a"), &list).await;
+        assert_eq!(headers["content-type"], PROTOBUF, "{collection}");
+        let list = read(&bytes, "ConfigMapList");
+        assert_eq!(list["kind"], "PartialObjectMetadataList");
+        assert_eq!(list["items"][0]["metadata"], object["metadata"]);
+        assert!(list["metadata"]["resourceVersion"].is_string());
+
+        let (_, headers, bytes) = ask(&api, &format!("{collection}?watch=1&labelSelector=a"), &one).await;
+        assert_eq!(headers["content-type"], format!("{PROTOBUF};stream=watch").as_str(), "{collection}");
+        // Four bytes of length; then the event: its type, and the object in an envelope of its own.
+        let start = bytes.windows(4).position(|four| four == b"k8s\0").expect("an envelope");
+        assert_eq!(read(&bytes[start..], "ConfigMap")["metadata"], object["metadata"]);
+    }
+    // What has no protobuf form is not made up.
+    let (code, ..) = ask(&api, things, &format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1")).await;
+    assert_eq!(code, 406);
+}
+
+#[tokio::test]
+async fn requests_are_classified_by_flow_schemas() {
+    let api = Api::new().await;
+    let flows = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
+    let of = async |user: &str| {
+        let api = Api { user: User::new(user, Vec::<String>::new()), ..api.clone() };
+        let (_, headers, _) = ask(&api, "/version", "application/json").await;
+        ["schema", "level"].map(|part| {
+            let name =
+                if part == "schema" { "x-kubernetes-pf-flowschema-uid" } else { "x-kubernetes-pf-prioritylevel-uid" };
+            headers[name].to_str().unwrap().to_owned()
+        })
+    };
+    let (_, default) = api.get(&format!("{flows}/flowschemas/global-default")).await;
+    assert_eq!(of("ann").await[0], uid(&default));
+
+    let schema = json!({
+        "metadata": {"name": "anns"},
+        "spec": {
+            "matchingPrecedence": 1000, "priorityLevelConfiguration": {"name": "anns"},
+            "rules": [{
+                "subjects": [{"kind": "User", "user": {"name": "ann"}}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            }],
+        },
+    });
+    let schema = api.create(&format!("{flows}/flowschemas"), &schema).await;
+    let path = format!("{flows}/flowschemas/anns");
+    let dangling = |wanted: &'static str| {
+        move |_: u16, schema: &Value| {
+            let condition = &schema["status"]["conditions"][0];
+            condition["type"] == "Dangling" && condition["status"] == wanted
+        }
+    };
+    api.eventually(&path, dangling("True")).await;
+    // Without a level it does not count.
+    assert_eq!(of("ann").await[0], uid(&default));
+    let level = json!({
+        "metadata": {"name": "anns"},
+        "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}},
+    });
+    let level = api.create(&format!("{flows}/prioritylevelconfigurations"), &level).await;
+    api.eventually(&path, dangling("False")).await;
+    assert_eq!(of("ann").await, [uid(&schema), uid(&level)]);
+    assert_eq!(of("bob").await[0], uid(&default));
+
+    // What a server cannot do without comes back.
+    let (code, _) = api.delete(&format!("{flows}/flowschemas/catch-all")).await;
+    assert_eq!(code, 200);
+    api.eventually(&format!("{flows}/flowschemas/catch-all"), |code, _| code == 200).await;
+}
