@@ -53,7 +53,9 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value>
         return None;
     }
     let mut entries = Vec::new();
-    for resource in catalog.all().iter().filter(|own| &*own.group == group && &*own.version == version) {
+    for resource in
+        catalog.all().iter().filter(|own| &*own.group == group && &*own.version == version && own.is_announced())
+    {
         entries.push(legacy(resource));
         entries.extend(resource.subresources.iter().map(|sub| legacy_subresource(resource, sub)));
     }
@@ -106,7 +108,7 @@ fn aggregated(catalog: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
                 let resources: Vec<Value> = catalog
                     .all()
                     .iter()
-                    .filter(|own| &*own.group == group && &&*own.version == version)
+                    .filter(|own| &*own.group == group && &&*own.version == version && own.is_announced())
                     .map(|resource| modern(resource))
                     .collect();
                 json!({"version": version, "resources": resources, "freshness": "Current"})

@@ -82,6 +82,14 @@ impl Metrics {
         gauge("conductor_store_objects", "Objects in the store.", sum(|table| table.objects));
         gauge("conductor_store_bytes", "Bytes of all objects.", sum(|table| table.bytes));
         gauge("conductor_store_window_bytes", "Bytes that only the history keeps.", sum(|table| table.window_bytes));
+        let name = "apiserver_flowcontrol_nominal_limit_seats";
+        let _ = writeln!(
+            out,
+            "# HELP {name} How much of the server is a priority level's by its shares; turns are by user.\n# TYPE {name} gauge"
+        );
+        for (level, seats) in server.flows.seats(server.places) {
+            let _ = writeln!(out, "{name}{{priority_level={level:?}}} {seats}");
+        }
         out
     }
 }

@@ -109,6 +109,7 @@ const CHECKS: &[&str] = &[
     "poststarthook/priority-and-fairness-config-consumer",
     "poststarthook/priority-and-fairness-filter",
     "poststarthook/storage-object-count-tracker-hook",
+    "poststarthook/storage-readiness",
     "poststarthook/start-apiextensions-informers",
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",

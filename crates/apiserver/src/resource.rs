@@ -122,6 +122,14 @@ impl Resource {
         matches!(self.nature, Nature::Custom(_))
     }
 
+    /// Whether discovery shows it.
+    pub fn is_announced(&self) -> bool {
+        match &self.nature {
+            Nature::Custom(custom) => custom.definition().announced.load(std::sync::atomic::Ordering::Relaxed),
+            Nature::BuiltIn(_) => true,
+        }
+    }
+
     /// What its objects are charged by, if its definition says so.
     pub fn charge(&self) -> Option<&crate::custom::charge::Charge> {
         match &self.nature {

@@ -128,6 +128,8 @@ pub struct Inner {
     pub turns: crate::plugins::quota::Turns,
     /// Whose requests are what.
     pub(crate) flows: crate::flow::Flows,
+    /// For how many requests at once there is room.
+    pub(crate) places: usize,
     pub(crate) reads: Gate,
     pub(crate) writes: Gate,
     /// For requests and answers that take the processor for long.
@@ -207,6 +209,7 @@ impl Server {
             random: SystemRandom::new(),
             turns: Default::default(),
             flows,
+            places: options.max_reads + options.max_writes,
             reads: Gate::new(options.max_reads),
             writes: Gate::new(options.max_writes),
             heavy: Gate::new(std::thread::available_parallelism().map_or(1, usize::from)),

@@ -68,6 +68,7 @@ pub fn resource() -> Arc<Resource> {
                 "names": {"plural": "transactions", "singular": "transaction", "kind": "Transaction", "listKind": "TransactionList"},
                 "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
             },
+            "status": {"conditions": [{"type": "Established", "status": "True"}]},
         });
         Arc::new(Definition::read(&definition, definition.to_string().into(), 0))
     });

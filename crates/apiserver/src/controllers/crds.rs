@@ -58,7 +58,11 @@ pub async fn run(server: Server, mut known: Known) {
         // Served first, said to be established then.
         refresh(&server, &list.entries, &mut known);
         let done = match settle(&server, &local, &due, &mut known.looked_at).await {
-            Ok(done) => done,
+            Ok(done) => {
+                let served = due.iter().filter_map(|entry| known.serving.get(&*entry.key));
+                served.for_each(|own| own.definition.announced.store(true, std::sync::atomic::Ordering::Relaxed));
+                done
+            }
             Err(status) => {
                 tracing::debug!(%status, "a definition could not be brought up to date; trying again");
                 false

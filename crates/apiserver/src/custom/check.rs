@@ -37,6 +37,12 @@ pub fn create(crd: &Value) -> Errors {
     errors
 }
 
+/// Whether a definition says that it is served.
+pub fn is_established(crd: &Value) -> bool {
+    let established = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+    list(&crd["status"], "conditions").iter().any(established)
+}
+
 /// What is wrong with a changed definition.
 pub fn update(crd: &Value, old: &Value) -> Errors {
     let mut errors = check_spec(crd);
@@ -47,10 +53,7 @@ pub fn update(crd: &Value, old: &Value) -> Errors {
             errors.push(Error::invalid(&path, new.clone(), "field is immutable"));
         }
     };
-    let established = list(&old["status"], "conditions")
-        .iter()
-        .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
-    if established {
+    if is_established(old) {
         immutable(path.child("scope"), &spec["scope"], &before["scope"]);
         immutable(path.child("names").child("kind"), &spec["names"]["kind"], &before["names"]["kind"]);
     }

@@ -36,6 +36,8 @@ pub struct Definition {
     pub terminating: bool,
     /// Told when another definition takes its place, or none.
     pub superseded: Arc<tokio::sync::watch::Sender<bool>>,
+    /// Whether discovery shows it: once its status says that it is served, after which nothing writes to it any more.
+    pub announced: std::sync::atomic::AtomicBool,
     /// The resources to serve, before their natures are known.
     names: Names,
     /// The CustomResourceDefinition as it is stored: what its schemas are read from when they are needed.
@@ -158,6 +160,7 @@ impl Definition {
             webhook: None,
             terminating: crd["metadata"].get("deletionTimestamp").is_some(),
             superseded: Arc::new(tokio::sync::watch::channel(false).0),
+            announced: super::check::is_established(crd).into(),
             since,
             versions: versions.collect(),
             names: Names {

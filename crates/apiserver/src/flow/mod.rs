@@ -42,6 +42,7 @@ pub struct Class {
 struct Level {
     uid: HeaderValue,
     exempt: bool,
+    shares: u64,
 }
 
 #[derive(Debug)]
@@ -120,6 +121,18 @@ impl Flows {
     }
 }
 
+impl Flows {
+    /// The levels by name, with what each has of so many places by its shares.
+    pub fn seats(&self, places: usize) -> Vec<(String, u64)> {
+        let levels = self.levels.latest();
+        let all: u64 = levels.values().map(|level| level.shares).sum::<u64>().max(1);
+        let part = |level: &Level| (places as u64).saturating_mul(level.shares).div_ceil(all);
+        let mut seats: Vec<_> = levels.iter().map(|(name, level)| (name.clone(), part(level))).collect();
+        seats.sort();
+        seats
+    }
+}
+
 impl Class {
     /// Says it to the client.
     pub fn tell(self, headers: &mut HeaderMap) {
@@ -146,8 +159,12 @@ fn schemas(objects: Vec<Value>) -> Vec<Schema> {
 }
 
 fn levels(objects: Vec<Value>) -> HashMap<String, Level> {
-    let read =
-        |object: &Value| Some((name(object), Level { uid: uid(object)?, exempt: object["spec"]["type"] == "Exempt" }));
+    let read = |object: &Value| {
+        let exempt = object["spec"]["type"] == "Exempt";
+        let part = if exempt { "exempt" } else { "limited" };
+        let shares = object["spec"][part]["nominalConcurrencyShares"].as_u64().unwrap_or(0);
+        Some((name(object), Level { uid: uid(object)?, exempt, shares }))
+    };
     objects.iter().filter_map(read).collect()
 }
 
