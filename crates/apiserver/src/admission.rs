@@ -127,6 +127,9 @@ impl Attributes<'_> {
 
     /// The options of the operation, as admission shows them.
     pub(crate) fn options(&self) -> Value {
+        if self.operation == Operation::Connect {
+            return Value::Null;
+        }
         let query = &self.cx.query;
         let kind = match (self.operation, &*self.cx.info.verb) {
             (Operation::Create, _) => "CreateOptions",

@@ -2,7 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{Api, CRDS, crd, version};
+use conductor_apiserver::admission::{Admission, Attributes, BoxFuture};
+use conductor_apiserver::{Options, Server, User};
+use machinery::status::Status;
 use serde_json::{Value, json};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -224,5 +229,59 @@ async fn bad_definitions_are_refused_with_their_paths() {
         let (code, status) = api.post(CRDS, &crd).await;
         assert_eq!(code, 422, "{name}: {status}");
         assert!(causes(&status).iter().any(|cause| cause.starts_with(expected)), "{name}: {:?}", causes(&status));
+    }
+}
+
+/// Holds the writes of one object until it is told to let go.
+struct Hold(Arc<tokio::sync::Semaphore>, tokio::sync::mpsc::UnboundedSender<()>);
+
+impl Admission for Hold {
+    fn name(&self) -> &'static str {
+        "Hold"
+    }
+
+    fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
+        let held = attributes.name == "slow";
+        Box::pin(async move {
+            if held {
+                let _ = self.1.send(());
+                drop(self.0.acquire().await);
+            }
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_under_an_older_definition_is_shown_as_the_new_one_says() {
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let (held, mut waits) = tokio::sync::mpsc::unbounded_channel();
+    let options = Options { admission: vec![Box::new(Hold(go.clone(), held))], ..Options::default() };
+    let server = Server::start(options).await.unwrap();
+    let api = Api { server, user: User::new("admin", ["system:masters"]) };
+    let versions = |stored: &str, names: &[&str]| -> Value {
+        let one = |name: &&str| {
+            let mut own = version(name, json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+            own["storage"] = (*name == stored).into();
+            own
+        };
+        names.iter().map(one).collect()
+    };
+    api.define(&crd("widgets", "Widget", versions("v1", &["v1", "v2"]))).await;
+    let writer = api.clone();
+    let slow = tokio::spawn(async move { writer.create(WIDGETS, &widget("slow", json!({}))).await });
+    waits.recv().await.unwrap();
+    let change = json!({"spec": {"versions": versions("v2", &["v1", "v2", "v3"])}});
+    let (code, answer) = api.merge(&format!("{CRDS}/widgets.example.com"), &change).await;
+    assert_eq!(code, 200, "{answer}");
+    let newer = |version: &str| WIDGETS.replace("/v1/", &format!("/{version}/"));
+    api.eventually(&newer("v3"), |code, _| code == 200).await;
+    go.add_permits(1);
+    slow.await.unwrap();
+    for version in ["v1", "v2", "v3"] {
+        let (_, shown) = api.get(&format!("{}/slow", newer(version))).await;
+        assert_eq!(shown["apiVersion"], format!("example.com/{version}").as_str());
+        let (_, list) = api.get(&newer(version)).await;
+        assert_eq!(list["items"][0]["apiVersion"], shown["apiVersion"]);
     }
 }

@@ -3,8 +3,9 @@
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use machinery::status::Status;
 use serde_json::{Value, json};
@@ -37,6 +38,28 @@ pub struct Serving {
     mark: Mark,
     definition: Arc<Definition>,
     resources: Vec<Arc<Resource>>,
+    /// Definitions it took the place of, and when: requests that began under these may still write.
+    old: Vec<Weak<Definition>>,
+    replaced: Instant,
+}
+
+/// No request takes longer: see [`crate::answer`].
+const LONGEST_REQUEST: Duration = Duration::from_secs(65);
+
+impl Serving {
+    /// Once nobody writes under older schemas any more, what is written from now on need not be looked at again. Says whether
+    /// that is so.
+    fn outlives(&mut self, store: &store::Store) -> bool {
+        if self.old.is_empty() {
+            return true;
+        }
+        let over = self.replaced.elapsed() > LONGEST_REQUEST;
+        self.old.retain(|old| !over && old.strong_count() > 0);
+        if self.old.is_empty() {
+            self.definition.since.store(store.revision(), Ordering::Relaxed);
+        }
+        self.old.is_empty()
+    }
 }
 
 /// Serves what is defined already. Called once, before the first request.
@@ -60,7 +83,7 @@ pub async fn run(server: Server, mut known: Known) {
         let done = match settle(&server, &local, &due, &mut known.looked_at).await {
             Ok(done) => {
                 let served = due.iter().filter_map(|entry| known.serving.get(&*entry.key));
-                served.for_each(|own| own.definition.announced.store(true, std::sync::atomic::Ordering::Relaxed));
+                served.for_each(|own| own.definition.announced.store(true, Ordering::Relaxed));
                 done
             }
             Err(status) => {
@@ -69,7 +92,8 @@ pub async fn run(server: Server, mut known: Known) {
             }
         };
         let Ok(mut watch) = server.store().watch(TABLE, "", list.revision) else { continue };
-        // What waits for others' finalizers is looked at again now and then.
+        let done = known.serving.values_mut().fold(done, |done, own| own.outlives(server.store()) && done);
+        // What waits for others' finalizers or requests is looked at again now and then.
         let patience = if done { Duration::from_secs(3600) } else { Duration::from_millis(200) };
         if let Ok(Err(_)) = tokio::time::timeout(patience, watch.next()).await {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -139,15 +163,20 @@ fn refresh(server: &Server, entries: &[Arc<Entry>], known: &mut Known) {
                 over.push(before.definition.clone());
             }
         }
-        // Writes under the old schema may still be on their way: what is stored up to now is looked at again.
-        let definition = Definition::read(&crd, entry.value.clone(), server.store().revision());
+        // Writes under the old schema may still be on their way: until they are over, everything is looked at again.
+        let old: Vec<Weak<Definition>> = known.get(&*entry.key).map_or(Vec::new(), |before| {
+            before.old.iter().cloned().chain([Arc::downgrade(&before.definition)]).collect()
+        });
+        let since = if old.is_empty() { server.store().revision() } else { u64::MAX };
+        let definition = Definition::read(&crd, entry.value.clone(), since);
         let mut definition = definition.converted_by(Webhook::read(&crd, &server.0.webhooks));
         if let Some(superseded) = superseded {
             definition.superseded = superseded;
         }
         let definition = Arc::new(definition);
         let resources = definition.clone().resources();
-        let serving = Serving { revision: entry.revision, mark, definition, resources };
+        let replaced = Instant::now();
+        let serving = Serving { revision: entry.revision, mark, definition, resources, old, replaced };
         known.insert(entry.key.to_string(), serving);
         changed = true;
     }

@@ -1,5 +1,6 @@
 //! A CustomResourceDefinition, read once for all requests about its objects.
 
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ pub struct Definition {
     /// The kind of its objects.
     pub kind: String,
     /// Objects written after this revision were written under these schemas.
-    pub since: u64,
+    pub since: AtomicU64,
     /// All versions, served or not.
     pub versions: Vec<Version>,
     /// What its objects are charged by, besides their number.
@@ -37,7 +38,7 @@ pub struct Definition {
     /// Told when another definition takes its place, or none.
     pub superseded: Arc<tokio::sync::watch::Sender<bool>>,
     /// Whether discovery shows it: once its status says that it is served, after which nothing writes to it any more.
-    pub announced: std::sync::atomic::AtomicBool,
+    pub announced: AtomicBool,
     /// The resources to serve, before their natures are known.
     names: Names,
     /// The CustomResourceDefinition as it is stored: what its schemas are read from when they are needed.
@@ -161,7 +162,7 @@ impl Definition {
             terminating: crd["metadata"].get("deletionTimestamp").is_some(),
             superseded: Arc::new(tokio::sync::watch::channel(false).0),
             announced: super::check::is_established(crd).into(),
-            since,
+            since: since.into(),
             versions: versions.collect(),
             names: Names {
                 plural: text(&names["plural"]),

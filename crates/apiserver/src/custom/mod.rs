@@ -189,7 +189,8 @@ impl Custom {
 
     /// Whether an entry was written in this version and under this schema, so that its bytes can be shown as they are.
     pub fn is_current(&self, entry: &Entry) -> bool {
-        self.version().storage && entry.revision > self.definition.since || entry.memo.get::<Shown>().is_some()
+        let since = self.definition.since.load(std::sync::atomic::Ordering::Relaxed);
+        self.version().storage && entry.revision > since || entry.memo.get::<Shown>().is_some()
     }
 
     /// Who converts between this version and others.

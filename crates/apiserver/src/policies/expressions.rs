@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use cel::{Activation, Budget, DeclType, Env, EvalError, LazyFields, Map, Program, Type, Value as Cel};
 use serde_json::Value;
 
-use crate::admission::Attributes;
+use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{Authorizer, Decision};
 use crate::request::RequestInfo;
 use crate::resource::Resource;
@@ -341,6 +341,11 @@ pub fn request(attributes: &Attributes<'_>, matched: &Resource) -> Value {
         "dryRun": attributes.dry_run,
         "options": attributes.options(),
     });
+    if attributes.operation == Operation::Connect {
+        for field in ["kind", "requestKind"] {
+            request[field]["kind"] = attributes.object["kind"].clone();
+        }
+    }
     for (name, value) in [
         ("subResource", attributes.subresource),
         ("requestSubResource", attributes.subresource),

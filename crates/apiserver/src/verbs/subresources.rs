@@ -5,6 +5,7 @@ use http::Response;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
+use crate::admission::Operation;
 use crate::auth::tokens::Request as TokenRequest;
 use crate::body::Body;
 use crate::context::Context;
@@ -31,23 +32,50 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         ("token", "create") => token(cx, &body).await,
         ("binding", "create") => binding(cx, body).await,
         ("eviction", "create") => super::eviction::create(cx, body).await,
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
-            // The object must exist to be refused for want of a node.
-            cx.get()?;
-            Err(Status::new(
-                501,
-                "NotImplemented",
-                format!(
-                    "{}/{} needs a node that runs the Pod; this server has none",
-                    resource.plural, info.subresource
-                ),
-            ))
-        }
+        ("exec" | "attach" | "portforward" | "proxy", _) => connect(cx, &sub.kind).await,
+        ("log", _) => Err(no_node(cx)?),
         (_, "get") => finish(cx, cx.get()?).await,
         (_, "update") => finish(cx, cx.update(body).await?).await,
         (_, "patch") => finish(cx, cx.patch(body).await?).await,
         _ => Err(Status::method_not_allowed()),
     }
+}
+
+/// The refusal for want of a node. The object must exist for it.
+fn no_node(cx: &Context) -> Result<Status, Status> {
+    cx.get()?;
+    let part = format!("{}/{}", cx.resource.plural, cx.info.subresource);
+    Ok(Status::new(501, "NotImplemented", format!("{part} needs a node that runs the Pod; this server has none")))
+}
+
+/// Who may have a say in a connection is asked; who would serve it does not exist.
+async fn connect(cx: &Context, kind: &str) -> Result<Response<Body>, Status> {
+    let refusal = no_node(cx)?;
+    let mut options = json!({"kind": kind, "apiVersion": "v1"});
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if cx.query.flag(flag) {
+            options[flag] = true.into();
+        }
+    }
+    for text in ["container", "path"] {
+        if let Some(value) = cx.query.get(text).filter(|value| !value.is_empty()) {
+            options[text] = value.into();
+        }
+    }
+    let command: Vec<&str> = cx.query.all("command").collect();
+    if !command.is_empty() {
+        options["command"] = command.into();
+    }
+    let ports: Vec<u16> =
+        cx.query.all("ports").flat_map(|ports| ports.split(',')).filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        options["ports"] = ports.into();
+    }
+    let view = View::new(&cx.server.store);
+    let mut attributes = cx.attributes(&view, Operation::Connect, &cx.info.name, options, &Value::Null, false);
+    cx.mutate(&mut attributes).await?;
+    cx.judge(&mut attributes).await?;
+    Err(refusal)
 }
 
 pub(super) async fn stored(cx: &Context) -> Result<Value, Status> {

@@ -406,3 +406,28 @@ async fn expressions_are_checked_when_they_are_written() {
     );
     assert!(warnings[1]["warning"].as_str().unwrap().contains("undefined field 'foo'"), "{policy}");
 }
+
+#[tokio::test]
+async fn connections_are_judged_before_they_are_refused_for_want_of_a_node() {
+    let world = World::new().await;
+    let rules =
+        json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/attach"]}]);
+    let expression = "request.kind.kind == 'PodAttachOptions' && object.container == 'a' && !has(object.tty)";
+    let spec = json!({
+        "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression, "message": "not so"}],
+    });
+    policy(&world, "attach", spec, json!({})).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x"}]}});
+    world.make("/api/v1/namespaces/default/pods", pod).await;
+    let admin = user("jane", &["system:masters"]);
+    for (path, code, said) in [
+        ("p/attach?container=a&stdin=true", 501, "needs a node"),
+        ("p/attach?container=a&tty=true", 422, "not so"),
+        ("p/exec?container=b&command=ls", 501, "needs a node"),
+        ("q/attach?container=a", 404, "not found"),
+    ] {
+        let (got, answer) =
+            world.send(&admin, "POST", &format!("/api/v1/namespaces/default/pods/{path}"), &Value::Null).await;
+        assert_eq!((got, message(&answer).contains(said)), (code, true), "{path}: {answer}");
+    }
+}
