@@ -80,7 +80,7 @@ fn drift_is_corrected_lost_data_is_said_and_credentials_rotate() {
     let (dir, pid) = server(&world, &implementation);
 
     // someone drops the role and edits the configuration
-    let socket = world.home("databases").join("run/postgres").display().to_string();
+    let socket = socket(&world, &implementation).display().to_string();
     let port = implementation["status"]["port"].to_string();
     let drop = format!("drop owned by {0}; drop role {0}", details["username"]);
     let admin = ["-XqAt", "-h", &socket, "-p", &port, "-U", "conductor", "-d", "app", "-c", &drop];
@@ -367,6 +367,23 @@ fn what_a_superuser_does_in_its_data_leads_to_nothing_of_the_machines() {
         }
         run("ls /var/cache/conductor/*.sealed").expect_err("later servers begin with that");
         run(&format!("ls {}", dir.display())).expect_err("is ours");
+    }
+    // the server of another claim is another's, with the same account or not: its files, its socket, its process
+    claim(&world, "other", json!({"class": "mighty", "engine": "postgres"}));
+    world.details(CLAIMS, "other");
+    let (_, other) = behind(&world, "other");
+    let (there, pid) = server(&world, &other);
+    let door = socket(&world, &other);
+    if conductor_local::account::has_own_ids() {
+        let owner = |path: &Path| fs::symlink_metadata(path).expect("is there").uid();
+        assert_ne!(owner(&dir.join("data")), owner(&there.join("data")));
+        assert_eq!(owner(Path::new(&format!("/proc/{}", pid.expect("runs")))), owner(&there.join("data")));
+        run(&format!("cat {}", there.join("data/PG_VERSION").display())).expect_err("is another's");
+        run(&format!("ls {}", there.join("data").display())).expect_err("is another's");
+        run(&format!("ls {}", door.display())).expect_err("is another's");
+        run(&format!("psql -h {} -p {} -U conductor -d app -c \"select 1\"", door.display(), other["status"]["port"]))
+            .expect_err("is another's");
+        run(&format!("kill {}", pid.expect("runs"))).expect_err("is another's");
     }
     let home = world.home("databases");
     for (file, expected) in [("instance.json", 0o600), ("process.json", 0o600), ("log", 0o600)] {

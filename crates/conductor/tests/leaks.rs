@@ -162,8 +162,7 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
     assert_eq!(secrets.len(), one, "no Secret is left: {secrets:?}");
     let (databases, volumes, balancers) = (world.home("databases"), world.home("volumes"), world.home("balancers"));
     assert_eq!(inside(&databases.join("postgres")).len(), one, "no data directory is left");
-    // a socket and its lock
-    assert_eq!(inside(&databases.join("run/postgres")).len(), 2 * one, "no socket is left");
+    assert_eq!(inside(&databases.join("run/postgres")).len(), one, "no socket is left");
     for empty in [
         databases.join("mariadb"),
         databases.join("run/mariadb"),

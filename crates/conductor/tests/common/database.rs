@@ -72,6 +72,13 @@ pub fn server(world: &World, implementation: &Value) -> (PathBuf, Option<i32>) {
     (dir, identity::leader(&mark).map(|seen| seen.pid))
 }
 
+/// Where the socket of an instance is.
+pub fn socket(world: &World, implementation: &Value) -> PathBuf {
+    let uid = implementation["metadata"]["uid"].as_str().expect("has a uid").replace('-', "");
+    let word = if implementation["kind"] == "PostgresInstance" { "postgres" } else { "mariadb" };
+    world.home("databases").join("run").join(word).join(&uid[..12])
+}
+
 /// The path of the resource an implementation is behind.
 pub fn resource_of(implementation: &Value) -> String {
     let resource = implementation["metadata"]["annotations"]["conductor.io/resource-ref"].as_str().expect("is ours");

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use conductor_local::home::write_whole;
+use conductor_local::home::write_for_now;
 use conductor_local::lack::program;
 use conductor_local::{Account, Lack, Program, State, Stop, Supervisor, Trouble, account, logs};
 use parking_lot::Mutex;
@@ -155,7 +155,7 @@ impl HAProxies {
             .map_err(Trouble::io("make its directory"))?;
         let servers = directory.join(SERVERS);
         if !servers.exists() {
-            write_whole(&servers, b"1\n", 0o600).map_err(Trouble::io("write its configuration"))?;
+            write_for_now(&servers, b"1\n", 0o600, None).map_err(Trouble::io("write its configuration"))?;
         }
         let mut changed = Vec::new();
         for (name, content) in &wanted.files {
@@ -163,7 +163,7 @@ impl HAProxies {
             if fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
                 continue;
             }
-            write_whole(&path, content.as_bytes(), 0o600).map_err(Trouble::io("write its configuration"))?;
+            write_for_now(&path, content.as_bytes(), 0o600, None).map_err(Trouble::io("write its configuration"))?;
             changed.push(name.clone());
         }
         for entry in fs::read_dir(&certificates).into_iter().flatten().flatten() {
@@ -179,7 +179,7 @@ impl HAProxies {
     /// Hands over to a new worker: listening sockets are passed on, and what is known of the servers with them.
     async fn reload(&self, name: &str, mark: &str) -> Result<(), Trouble> {
         if let Ok(servers) = self.ask(name, "show servers state").await {
-            write_whole(&self.directory(name).join(SERVERS), servers.as_bytes(), 0o600)
+            write_for_now(&self.directory(name).join(SERVERS), servers.as_bytes(), 0o600, None)
                 .map_err(Trouble::io("write what is known of the servers"))?;
         }
         let before = self.serving(name).await.map(|now| now.worker);
@@ -254,14 +254,14 @@ impl HAProxies {
         let trying = || -> io::Result<PathBuf> {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
             let file = directory.join("try.pem");
-            write_whole(&file, pem.as_bytes(), 0o600)?;
+            write_for_now(&file, pem.as_bytes(), 0o600, None)?;
             let config = format!(
                 "defaults\n    mode http\n    timeout connect 1s\n    timeout client 1s\n    timeout server 1s\nfrontend f\n    \
                  bind 127.0.0.1:1 ssl crt '{}'\n",
                 file.display()
             );
             let path = directory.join("try.cfg");
-            write_whole(&path, config.as_bytes(), 0o600)?;
+            write_for_now(&path, config.as_bytes(), 0o600, None)?;
             Ok(path)
         };
         let path = trying().map_err(|e| e.to_string())?;

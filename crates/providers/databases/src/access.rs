@@ -58,7 +58,10 @@ impl Target<'_> {
             if object.was_ready() && !renew {
                 E::retire(connect, &self.wanted(&login)).await?;
             }
-            self.try_out::<E>(&login).await?;
+            // one that was made just now is tried when its status is seen, which is at once
+            if object.was_ready() {
+                self.try_out::<E>(&login).await?;
+            }
             if rotation > 0 {
                 report.rotated = Some(rotation);
                 report.status.insert("retired".into(), json!(rotation));

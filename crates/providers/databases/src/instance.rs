@@ -6,14 +6,13 @@
 
 use std::fs;
 use std::marker::PhantomData;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use conductor_local::{
-    Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble, home,
-    inside, lack,
+    Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble,
+    account, home, inside, lack,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -22,8 +21,9 @@ use crate::API_VERSION;
 use crate::access::{Target, tell_size, verified};
 use crate::client::Client;
 use crate::credentials;
-use crate::engine::{Engine, InstanceSpec, Place, Server, bytes, version_text};
+use crate::engine::{Configuration, Engine, InstanceSpec, Place, Server, bytes, version_text};
 use crate::layout::{self, Facts};
+use crate::template;
 
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
@@ -38,11 +38,9 @@ pub struct Instance<E> {
     home: Home,
     dir: PathBuf,
     supervisor: Supervisor,
-    /// One template is made at a time.
-    preparing: Arc<tokio::sync::Mutex<()>>,
     /// One copy is synced at a time; it may take a while.
     syncing: Arc<tokio::sync::Mutex<()>>,
-    /// One port is chosen at a time.
+    /// One port and one id is chosen at a time.
     choosing: Mutex<()>,
     engine: PhantomData<fn() -> E>,
 }
@@ -62,84 +60,86 @@ impl<E: Engine> Instance<E> {
             home: scene.home.clone(),
             supervisor: Supervisor::new(&dir, move |uid| wake(uid)),
             dir,
-            preparing: Arc::default(),
             syncing: Arc::default(),
             choosing: Mutex::new(()),
             engine: PhantomData,
         }
     }
 
-    fn account() -> Option<Account> {
-        Account::other_than_root(E::ACCOUNTS)
+    /// Who a server runs as: nobody else does.
+    fn account(facts: &Facts) -> Option<Account> {
+        match facts.account {
+            0 => template::account::<E>(),
+            id => Some(Account::with_id(id)),
+        }
     }
 
-    /// The prepared data directory of a version, made if need be: where we are root, once for the machine. It is in a directory that only
-    /// we can enter: a server's account must not be able to change what later servers begin with.
-    async fn template(&self, server: &Server) -> Result<PathBuf, Trouble> {
-        let account = Self::account();
-        let all = match account {
-            Some(_) => PathBuf::from("/var/cache/conductor"),
-            None => self.home.path().join("templates"),
-        };
-        let sealed = all.join(format!("{}-{}.sealed", E::WORD, server.version));
-        let dir = sealed.join("data");
-        if dir.exists() {
-            return Ok(dir);
-        }
-        let _alone = self.preparing.lock().await;
-        if dir.exists() {
-            return Ok(dir);
-        }
-        if account.is_none() {
-            self.home.make("templates", None).map_err(Trouble::io("make the templates' directory"))?;
-        }
-        fs::create_dir_all(&all)
-            .and_then(|()| home::tighten(&all, 0o711))
-            .map_err(Trouble::io("make the templates' directory"))?;
-        let work = all.join(format!("new-{}-{}", E::WORD, credentials::random(16)?));
-        fs::DirBuilder::new().mode(0o700).create(&work).map_err(Trouble::io("make the template's directory"))?;
-        home::own(&work, account.as_ref()).map_err(Trouble::io("give the template's directory to its account"))?;
-        let made = E::initialize(server, &work.join("data"), account.as_ref()).await;
-        let seal = || match account {
-            Some(_) => std::os::unix::fs::lchown(&work, Some(0), Some(0)),
-            None => Ok(()),
-        };
-        let sealing = made.and_then(|()| seal().map_err(Trouble::io("seal the template")));
-        // another process may have been faster, with the same
-        let placed = sealing.and_then(|()| match fs::rename(&work, &sealed) {
-            Err(error) if !dir.exists() => Err(Trouble::io("put the template in place")(error)),
-            _ => Ok(dir),
-        });
-        // and what versions before this one left open
-        for left in [work, all.join(format!("{}-{}", E::WORD, server.version))] {
-            layout::remove(&left).await.map_err(Trouble::io("clear the template's directory"))?;
-        }
-        placed
-    }
-
-    fn place(&self, spec: &InstanceSpec, data: PathBuf, port: u16) -> Result<Place, Trouble> {
-        let account = Self::account();
-        let inside = format!("run/{}", E::WORD);
-        let mut run = self.home.path().join(&inside);
-        // a socket's path has 107 bytes at most
+    /// Where an instance's socket is. A socket's path has 107 bytes at most.
+    fn run_directory(&self, uid: &str) -> PathBuf {
+        let part: String = uid.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+        let run = self.home.path().join("run").join(E::WORD).join(part);
         if run.as_os_str().len() < 80 {
-            self.home.make(&inside, account.as_ref()).map_err(Trouble::io("make the directory for sockets"))?;
-        } else {
-            let base = if account.is_some() { "/run" } else { "/tmp" };
-            run = Path::new(base).join(format!("conductor-{}", short(&run)));
-            layout::own_directory(&run, account.as_ref()).map_err(Trouble::io("make the directory for sockets"))?;
+            return run;
         }
+        let base = if account::is_root() { "/run" } else { "/tmp" };
+        Path::new(base).join(format!("conductor-{}", short(&run)))
+    }
+
+    /// Gives an instance what it is to keep, durably: its port, the id that its server runs as, its directories.
+    fn reserve(
+        &self,
+        object: &Object,
+        spec: &InstanceSpec,
+        memory: u64,
+        server: &Server,
+        fresh: bool,
+        facts: &mut Facts,
+    ) -> Result<(Place, Configuration), Trouble> {
+        let uid = object.uid();
         let address = spec.address.clone().unwrap_or_else(|| "127.0.0.1".into());
         if address.parse::<std::net::IpAddr>().is_err() {
             return Err(Trouble::new("Invalid", format!("spec.address {address:?} is no address")));
         }
-        Ok(Place { data, run, address, port, account })
+        let dirs = [self.home.path().join("postgres"), self.home.path().join("mariadb")];
+        let before = facts.clone();
+        let _alone = self.choosing.lock();
+        self.port(object, spec, &address, &dirs, facts)?;
+        // data of before there were such ids goes on under its account
+        if fresh && facts.account == 0 && account::has_own_ids() {
+            facts.account = layout::choose_account(&dirs, uid);
+        }
+        let account = Self::account(facts);
+        let dir = self
+            .home
+            .make_private(&format!("{}/{uid}", E::WORD), account.as_ref())
+            .and_then(|dir| home::tighten(&dir.join("instance.json"), 0o600).map(|()| dir))
+            .map_err(Trouble::io("make its directory"))?;
+        let run = self.run_directory(uid);
+        self.home
+            .make(&format!("run/{}", E::WORD), Some(&Account::with_id(0)))
+            .and_then(|_| layout::own_directory(&run, account.as_ref()))
+            .map_err(Trouble::io("make the directory for its socket"))?;
+        let place = Place { data: dir.join("data"), run, address, port: facts.port, account };
+        let configuration = E::configuration(spec, memory, &place);
+        if fresh {
+            (facts.version, facts.synced) = (server.version.clone(), false);
+            facts.at_start.clone_from(&configuration.at_start);
+        }
+        if *facts != before {
+            facts.write(&dir).map_err(Trouble::io("keep its facts"))?;
+        }
+        Ok((place, configuration))
     }
 
     /// The instance's port: the one it has, the one its spec names, or a free one.
-    fn port(&self, spec: &InstanceSpec, object: &Object, facts: &mut Facts, dir: &Path) -> Result<(), Trouble> {
-        let _alone = self.choosing.lock();
-        let address = spec.address.as_deref().unwrap_or("127.0.0.1");
+    fn port(
+        &self,
+        object: &Object,
+        spec: &InstanceSpec,
+        address: &str,
+        dirs: &[PathBuf],
+        facts: &mut Facts,
+    ) -> Result<(), Trouble> {
         let runs = self.supervisor.find(object.uid()).is_some();
         let wanted = spec.port.unwrap_or(facts.port);
         let taken = |port: u16| !runs && !layout::is_free(address, port);
@@ -152,14 +152,13 @@ impl<E: Engine> Instance<E> {
             }
             facts.port = wanted;
         } else if wanted == 0 || !object.was_ready() {
-            let dirs = [self.dir.clone(), self.home.path().join("postgres"), self.home.path().join("mariadb")];
             let none = || Trouble::new("NoPort", "no port from 20000 to 29999 is free");
-            facts.port = layout::choose_port(&dirs, address, object.uid()).ok_or_else(none)?;
+            facts.port = layout::choose_port(dirs, address, object.uid()).ok_or_else(none)?;
         } else {
             let message = format!("port {wanted} is taken by another process: end it; clients know this port");
             return Err(Trouble::new("PortTaken", message));
         }
-        facts.write(dir).map_err(Trouble::io("keep the port"))
+        Ok(())
     }
 
     async fn bring(&self, object: &Object) -> Result<Report, Trouble> {
@@ -186,27 +185,21 @@ impl<E: Engine> Instance<E> {
             if there && !facts.version.is_empty() { series(&facts.version) } else { version_text(&spec.version) };
         let server = E::server(&wanted)?;
         let client = E::client()?;
-        self.home
-            .make_private(&format!("{}/{uid}", E::WORD), Self::account().as_ref())
-            .and_then(|dir| home::tighten(&dir.join("instance.json"), 0o600))
-            .map_err(Trouble::io("make its directory"))?;
         if let Some(number) = scrub {
             self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
             layout::remove(&data).await.map_err(Trouble::io("remove its data"))?;
             scrubbed = Some(number);
         }
-        if !there || scrub.is_some() {
-            let template = self.template(&server).await?;
+        let fresh = !there || scrub.is_some();
+        let (place, configuration) = self.reserve(object, &spec, memory, &server, fresh, &mut facts)?;
+        if fresh {
+            let template = template::template::<E>(&self.home, &server).await?;
             let new = dir.join("data.new");
             layout::remove(&new).await.map_err(Trouble::io("clear its directory"))?;
-            layout::copy(&template, &new).await.map_err(Trouble::io("copy the template"))?;
-            (facts.version, facts.synced) = (server.version.clone(), false);
-            facts.write(&dir).map_err(Trouble::io("keep its facts"))?;
+            layout::copy(&template, &new, place.account.as_ref()).await.map_err(Trouble::io("copy the template"))?;
             fs::rename(&new, &data).map_err(Trouble::io("put its data in place"))?;
         }
-        self.port(&spec, object, &mut facts, &dir)?;
-        let place = self.place(&spec, data.clone(), facts.port)?;
-        self.configure(uid, &spec, memory, &place, &mut facts, &dir).await?;
+        self.configure(uid, configuration, &place, &mut facts, &dir).await?;
         if self.supervisor.find(uid).is_none() && ended(object) && scrub.is_none() {
             // said before it is mended, so that whoever depends on it can know
             let message = "its server ended by itself and is being started again";
@@ -269,17 +262,15 @@ impl<E: Engine> Instance<E> {
     async fn configure(
         &self,
         uid: &str,
-        spec: &InstanceSpec,
-        memory: u64,
+        wanted: Configuration,
         place: &Place,
         facts: &mut Facts,
         dir: &Path,
     ) -> Result<(), Trouble> {
-        let wanted = E::configuration(spec, memory, place);
         let mut changed = false;
         for (file, content) in wanted.more.iter().chain([&(wanted.file.clone(), wanted.content.clone())]) {
             if fs::read(file).ok().as_deref() != Some(content.as_bytes()) {
-                home::write_for(file, content.as_bytes(), 0o640, place.account.as_ref())
+                home::write_for_now(file, content.as_bytes(), 0o640, place.account.as_ref())
                     .map_err(Trouble::io("write its configuration"))?;
                 changed = true;
             }
@@ -390,7 +381,7 @@ impl<E: Engine> Kind for Instance<E> {
             E::client()?;
             lack::program("setsid", "util-linux", &[])?;
             // ahead of the first claim, which need not wait for it then
-            if let Err(trouble) = self.template(&server).await {
+            if let Err(trouble) = template::template::<E>(&self.home, &server).await {
                 return Err(Lack::new(
                     format!("a data directory that {} can begin with", E::ENGINE),
                     trouble.to_string(),
@@ -408,13 +399,7 @@ impl<E: Engine> Kind for Instance<E> {
         Box::pin(async {
             let uid = object.uid();
             self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
-            let dir = self.supervisor.dir(uid);
-            let port = Facts::read(&dir).port;
-            if port != 0
-                && let Ok(place) = self.place(&InstanceSpec::default(), dir.join("data"), port)
-            {
-                E::clear(&place);
-            }
+            layout::remove(&self.run_directory(uid)).await.map_err(Trouble::io("remove its socket's directory"))?;
             layout::remove(&self.supervisor.dir(uid)).await.map_err(Trouble::io("remove its directory"))
         })
     }
@@ -436,6 +421,14 @@ impl<E: Engine> Kind for Instance<E> {
                 let uid = entry.file_name().to_string_lossy().into_owned();
                 if known(&uid).is_none() {
                     let message = format!("belongs to {} {uid}, which is not there: remove it", E::INSTANCE.kind);
+                    find(entry.path().display().to_string(), "no-leftover-directory", message);
+                }
+            }
+            let runs: Vec<PathBuf> = objects.iter().map(|object| self.run_directory(object.uid())).collect();
+            let run = self.home.path().join("run").join(E::WORD);
+            for entry in fs::read_dir(&run).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
+                if !runs.contains(&entry.path()) {
+                    let message = format!("is for the socket of a {} that is not there: remove it", E::INSTANCE.kind);
                     find(entry.path().display().to_string(), "no-leftover-directory", message);
                 }
             }

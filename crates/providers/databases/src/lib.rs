@@ -14,6 +14,7 @@ mod instance;
 mod layout;
 mod mariadb;
 mod postgres;
+mod template;
 
 use std::sync::Arc;
 

@@ -19,6 +19,9 @@ use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, S
 #[derive(Clone, Copy, Debug)]
 pub struct MariaDb;
 
+/// The administrator of our own servers; only by the socket, which only its account and we can get to.
+const ADMIN: &str = "conductor";
+
 type Connect<'a> = &'a (dyn Fn(Option<&str>) -> Client + Sync);
 
 /// Sizes that the data directory is made with; the server must be started with the same.
@@ -95,7 +98,7 @@ impl Engine for MariaDb {
         let mut at_start = format!(
             "# written by Conductor: changes here are undone, use spec.settings\n[mariadbd]\n{}\ndatadir={}\nsocket={}\npid-file={}\n\
              bind-address={}\nport={}\nmax-connections={}\ninnodb-buffer-pool-size={}M\nkey-buffer-size=1M\naria-pagecache-buffer-size=1M\n\
-             performance-schema=OFF\nskip-name-resolve\nskip-log-bin\nsecure-file-priv={}\n",
+             performance-schema=OFF\nskip-log-bin\nsecure-file-priv={}\n",
             FILES.join("\n"),
             place.data.display(),
             socket(place).display(),
@@ -117,8 +120,15 @@ impl Engine for MariaDb {
                 at_start.push_str(&format!("{key}={text}\n"));
             }
         }
+        // an administrator without a password, for who can enter the directory of its socket: its account or root. By name it would be
+        // everyone on this machine
+        let init = place.configuration().join("init.sql");
+        at_start.push_str(&format!("skip-name-resolve\ninit-file={}\n", init.display()));
+        let administrator = format!(
+            "create user if not exists '{ADMIN}'@'localhost';\ngrant all on *.* to '{ADMIN}'@'localhost' with grant option;\n"
+        );
         let file = place.configuration().join("conductor.cnf");
-        Configuration { file, content: at_start.clone(), at_start, more: Vec::new() }
+        Configuration { file, content: at_start.clone(), at_start, more: vec![(init, administrator)] }
     }
 
     fn program(server: &Server, place: &Place) -> Program {
@@ -147,9 +157,8 @@ impl Engine for MariaDb {
     }
 
     fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
-        // the socket tells root by its peer; there is no password for others to see
-        let mut client = connect(client, &own_name(), None, database);
-        client.runs_as = None;
+        let mut client = connect(client, ADMIN, None, database);
+        client.runs_as = place.account.as_ref().map(|account| (account.uid, account.gid));
         client.arguments.push(format!("--socket={}", socket(place).display()));
         client
     }

@@ -23,7 +23,7 @@ use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, S
 #[derive(Clone, Copy, Debug)]
 pub struct Postgres;
 
-/// The superuser of our own servers; only by the socket, and only for us.
+/// The superuser of our own servers; only by the socket, which only its account and we can get to.
 const ADMIN: &str = "conductor";
 
 type Connect<'a> = &'a (dyn Fn(Option<&str>) -> Client + Sync);
@@ -124,10 +124,9 @@ impl Engine for Postgres {
         let quoted = |path: &Path| path.display().to_string().replace('\'', "''");
         let file = |name: &str| place.configuration().join(name);
         let at_start = format!(
-            "hba_file = '{}'\nident_file = '{}'\nlisten_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = {connections}\n\
+            "hba_file = '{}'\nlisten_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = {connections}\n\
              shared_buffers = {buffers}MB\ndynamic_shared_memory_type = posix\nwal_level = replica\n",
             quoted(&file("pg_hba.conf")),
-            quoted(&file("pg_ident.conf")),
             place.address,
             place.port,
             quoted(&place.run),
@@ -155,20 +154,15 @@ impl Engine for Postgres {
             }
         }
         let everyone = if place.address == "127.0.0.1" { "127.0.0.1/32" } else { "all" };
+        // who can enter the directory of its socket is its account or root
         let access = format!(
-            "local all {ADMIN} peer map={ADMIN}\nhost all {ADMIN} all reject\nlocal all all scram-sha-256\nhost all all {everyone} scram-sha-256\n"
+            "local all {ADMIN} trust\nhost all {ADMIN} all reject\nlocal all all scram-sha-256\nhost all all {everyone} scram-sha-256\n"
         );
-        let own = Account::current().map_or_else(|| "root".to_owned(), |account| account.name);
-        let mut map = format!("{ADMIN} {own} {ADMIN}\n");
-        // our client runs as the server's account, which could do as much with the files
-        if let Some(account) = &place.account {
-            map += &format!("{ADMIN} {} {ADMIN}\n", account.name);
-        }
         Configuration {
             file: file("postgresql.conf"),
             content,
             at_start: more_at_start,
-            more: vec![(file("pg_hba.conf"), access), (file("pg_ident.conf"), map)],
+            more: vec![(file("pg_hba.conf"), access)],
         }
     }
 

@@ -28,6 +28,11 @@ impl Account {
         })
     }
 
+    /// One without a name, as nobody else has: see [`OWN_IDS`].
+    pub fn with_id(id: u32) -> Account {
+        Account { name: String::new(), uid: id, gid: id }
+    }
+
     /// Who we are.
     pub fn current() -> Option<Account> {
         let own = rustix::process::geteuid().as_raw();
@@ -49,6 +54,27 @@ impl Account {
     }
 }
 
+/// Ids that no account has, by the conventions of systemd and Debian: for processes that nobody else's may look into.
+pub const OWN_IDS: std::ops::Range<u32> = 0x7000_0000..0x8000_0000;
+
+/// Whether processes can be given those ids: not in a container with fewer.
+pub fn has_own_ids() -> bool {
+    let mapped = |file: &str| covers(&fs::read_to_string(file).unwrap_or_default());
+    is_root() && mapped("/proc/self/uid_map") && mapped("/proc/self/gid_map")
+}
+
+/// Whether a table of ids (`INSIDE OUTSIDE COUNT` each) has all of those.
+fn covers(table: &str) -> bool {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+    table.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        let (first, count) = (number(fields.next()), number(fields.nth(1)));
+        first.zip(count).is_some_and(|(first, count)| {
+            first <= u64::from(OWN_IDS.start) && first.saturating_add(count) >= u64::from(OWN_IDS.end)
+        })
+    })
+}
+
 /// Whether this process may do everything.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -68,5 +94,12 @@ mod tests {
         check("postgres", Some((101, 104)));
         check("post", None);
         check("bad", None);
+    }
+
+    #[test]
+    fn a_container_may_have_too_few_ids() {
+        assert!(covers("         0          0 4294967295\n"));
+        assert!(!covers("         0     100000      65536\n"));
+        assert!(!covers(""));
     }
 }

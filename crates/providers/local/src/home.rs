@@ -125,14 +125,19 @@ fn digest(path: &Path) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Writes a file that is there whole or not at all, after a crash too. Whatever bears the name of the new one before is removed, never
-/// written to.
+/// Writes a file that is there whole or not at all, after a crash of the machine too.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    write_for(path, content, mode, None)
+    write(path, content, mode, None, true)
 }
 
-/// The same for a file that stays ours, with an account's group: its mode says what that may do.
-pub fn write_for(path: &Path, content: &[u8], mode: u32, group: Option<&Account>) -> io::Result<()> {
+/// The same for what a crash of the machine may take: only for what is looked at and written again. A sync would wait for all that others
+/// have just written. The file stays ours, with an account's group: its mode says what that may do.
+pub fn write_for_now(path: &Path, content: &[u8], mode: u32, group: Option<&Account>) -> io::Result<()> {
+    write(path, content, mode, group, false)
+}
+
+/// Whatever bears the name of the new file before is removed, never written to.
+fn write(path: &Path, content: &[u8], mode: u32, group: Option<&Account>, durable: bool) -> io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -149,7 +154,9 @@ pub fn write_for(path: &Path, content: &[u8], mode: u32, group: Option<&Account>
     }
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
-    file.sync_data()?;
+    if durable {
+        file.sync_data()?;
+    }
     fs::rename(&new, path)
 }
 

@@ -145,7 +145,8 @@ impl Supervisor {
 
     fn keep(&self, name: &str, record: &Record) -> io::Result<()> {
         let content = serde_json::to_vec(record).map_err(io::Error::other)?;
-        home::write_whole(&self.dir(name).join("process.json"), &content, 0o600)
+        // what crashes the machine ends the process, too
+        home::write_for_now(&self.dir(name).join("process.json"), &content, 0o600, None)
     }
 
     /// The living process of a name, if there is one: the one on record or, where none is on record, any that bears the marker. What a
