@@ -55,6 +55,9 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
+    // The allocator asks for huge pages, which are never full here: without them a third less memory is in use.
+    #[cfg(target_os = "linux")]
+    rustix::thread::disable_transparent_huge_pages(true).ok();
     let filter = tracing_subscriber::EnvFilter::try_from_env("CONDUCTOR_LOG").unwrap_or_else(|_| "warn".into());
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
