@@ -24,6 +24,9 @@ use crate::server::{Inner, OWN, Server};
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// How long a client may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// How much of a body is taken that nobody reads, and for how long.
+const DRAINED: usize = 256 * 1024;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// How long a request may take in all; a watch only begins in this time.
 const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// Answers from this size on are compressed for who accepts it.
@@ -45,6 +48,7 @@ impl Server {
         let info = match RequestInfo::parse(&parts.method, parts.uri.path(), &query) {
             Ok(info) => info,
             Err(_) => {
+                drain(body).await;
                 let status = Status::bad_request("the path of the request is malformed");
                 return self.0.status_response(&status, JSON, &parts.headers);
             }
@@ -52,9 +56,13 @@ impl Server {
         let verb = info.verb.clone();
         let resource = info.resource.clone();
         let (mut record, mut class) = (None, None);
-        let work = self.answer(parts, query, info, body, &mut record, &mut class);
+        let mut body = Some(body);
+        let work = self.answer(parts, query, info, &mut body, &mut record, &mut class);
         let answered = AssertUnwindSafe(work).catch_unwind().await;
         let panicked = answered.is_err();
+        if let Some(unread) = body {
+            drain(unread).await;
+        }
         let mut response = match answered {
             Ok(response) => response,
             Err(_) => {
@@ -87,7 +95,7 @@ impl Server {
         parts: http::request::Parts,
         query: Query,
         info: RequestInfo,
-        body: B,
+        body: &mut Option<B>,
         record: &mut Option<Record>,
         class: &mut Option<Class>,
     ) -> Response<Body>
@@ -159,7 +167,11 @@ impl Server {
         };
         // Before a place is taken: a client that sends slowly keeps no one else out.
         let mut held = inner.bodies.account(&user.name);
-        let body = match read_body(body, &mut held).await {
+        let read = match body.take() {
+            Some(body) => read_body(body, &mut held).await,
+            None => Ok(Bytes::new()),
+        };
+        let body = match read {
             Ok(body) => body,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
@@ -331,6 +343,20 @@ fn time_of(info: &RequestInfo, query: &Query) -> Result<Duration, Status> {
         Ok(nanos) if nanos > 0 => Duration::from_nanos(nanos).min(REQUEST_TIME),
         _ => REQUEST_TIME,
     })
+}
+
+/// Takes what is left of a body that nobody reads, within bounds: on a connection where something is left the client's next
+/// request would be lost.
+async fn drain<B: http_body::Body>(body: B) {
+    let rest = async {
+        let mut body = std::pin::pin!(body);
+        let mut room = DRAINED;
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(left) = room.checked_sub(frame.data_ref().map_or(0, Buf::remaining)) else { return };
+            room = left;
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
 }
 
 async fn read_body<B>(body: B, held: &mut heavy::Bytes) -> Result<Bytes, Status>

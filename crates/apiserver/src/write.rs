@@ -384,7 +384,7 @@ impl Context {
     }
 
     /// A namespaced object needs its namespace, and one that stays: the commit checks that it is as it was seen here.
-    fn namespace_check(&self, view: &View<'_>, namespace: &str) -> Result<Vec<Op>, Status> {
+    pub fn namespace_check(&self, view: &View<'_>, namespace: &str) -> Result<Vec<Op>, Status> {
         if !self.resource.namespaced || self.server.namespaces_optional(&self.resource) {
             return Ok(Vec::new());
         }

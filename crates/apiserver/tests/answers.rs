@@ -132,3 +132,25 @@ async fn requests_are_classified_by_flow_schemas() {
     assert_eq!(code, 200);
     api.eventually(&format!("{flows}/flowschemas/catch-all"), |code, _| code == 200).await;
 }
+
+#[tokio::test]
+async fn in_a_namespace_that_goes_nothing_is_bound_or_evicted() {
+    let api = Api::new().await;
+    api.create("/api/v1/namespaces", &json!({"metadata": {"name": "going"}})).await;
+    let pods = "/api/v1/namespaces/going/pods";
+    api.eventually("/api/v1/namespaces/going/serviceaccounts/default", |code, _| code == 200).await;
+    let pod = json!({
+        "metadata": {"name": "p", "finalizers": ["example.com/hold"]},
+        "spec": {"containers": [{"name": "a", "image": "x"}]},
+    });
+    api.create(pods, &pod).await;
+    api.delete("/api/v1/namespaces/going").await;
+    for (part, body) in [("binding", json!({"target": {"kind": "Node", "name": "n"}})), ("eviction", json!({}))] {
+        let (code, status) = api.post(&format!("{pods}/p/{part}"), &body).await;
+        assert_eq!(
+            (code, &status["details"]["causes"][0]["reason"]),
+            (403, &json!("NamespaceTerminating")),
+            "{status}"
+        );
+    }
+}

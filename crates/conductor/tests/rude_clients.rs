@@ -223,3 +223,21 @@ fn http2_floods_end_their_connection_only() {
     assert!(conductor.is_alive());
     assert!(!conductor.log().contains("panicked"), "{}", conductor.log());
 }
+
+#[test]
+fn a_body_that_nobody_reads_does_not_cost_the_connection() {
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let conductor = Conductor::start(&directory.path().join("data"), &[]);
+    let endpoint = conductor.endpoint.clone();
+    block_on(async {
+        let mut connection = endpoint.connect().await.expect("connects");
+        // More than comes in one piece, to where the answer is known before the body has come.
+        let body = vec![b' '; 200 * 1024];
+        for (path, code) in [("/apis/nonsense/v1/things", 404), ("/version", 405), ("/api//v1", 400)] {
+            for _ in 0..3 {
+                let answer = connection.request("POST", path, Some((JSON, &body))).await;
+                assert_eq!(answer.unwrap_or_else(|error| panic!("{path}: {error}")).code, code, "{path}");
+            }
+        }
+    });
+}

@@ -26,6 +26,9 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     if !sub.verbs.iter().any(|verb| **verb == *info.verb) {
         return Err(Status::method_not_allowed());
     }
+    if matches!((&*info.subresource, &*info.verb), ("token" | "binding" | "eviction", "create")) {
+        cx.namespace_check(&View::new(&cx.server.store), &info.namespace)?;
+    }
     match (&*info.subresource, &*info.verb) {
         ("scale", "get") => super::scale::get(cx).await,
         ("scale", _) => super::scale::write(cx, body).await,

@@ -130,7 +130,7 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
             &names.resource,
             "Cluster",
             names.short.resource.as_deref(),
-            &["conductor", "resources"],
+            &["conductor", "infrastructure"],
             resource,
             schema::resource(kind),
             true,
