@@ -32,11 +32,13 @@ func (p *pods) run(ctx context.Context, client kubernetes.Interface) {
 	informer := factory.Core().V1().Pods().Informer()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	add := func(object any) {
-		if key, err := cache.MetaNamespaceKeyFunc(object); err == nil {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 			queue.Add(key)
 		}
 	}
-	handlers := cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, object any) { add(object) }}
+	handlers := cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, object any) { add(object) }, DeleteFunc: add,
+	}
 	if _, err := informer.AddEventHandler(handlers); err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +50,10 @@ func (p *pods) run(ctx context.Context, client kubernetes.Interface) {
 		if shutdown {
 			return
 		}
-		if object, ok, _ := informer.GetIndexer().GetByKey(key); ok {
+		object, ok, _ := informer.GetIndexer().GetByKey(key)
+		if !ok {
+			p.servers.stop(key)
+		} else {
 			again, err := p.sync(ctx, object.(*v1.Pod))
 			switch {
 			case err != nil:
@@ -106,7 +111,7 @@ func (p *pods) letGo(ctx context.Context, pod *v1.Pod) error {
 	if pod.Spec.NodeName == "" || pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
 		return nil
 	}
-	p.servers.stop(pod.UID)
+	p.servers.stop(pod.Namespace + "/" + pod.Name)
 	options := metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	err := p.client.Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 	if errors.IsNotFound(err) {

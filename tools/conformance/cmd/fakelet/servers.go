@@ -13,15 +13,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // servers are the Pods that are served for real: processes of this program, all on the addresses of this machine. They
 // listen on the ports their tests chose, so there is one at a time.
 type servers struct {
-	dir     string
-	running map[types.UID]*exec.Cmd
+	dir string
+	// running has them by the namespaces and names of their Pods.
+	running map[string]*exec.Cmd
 }
 
 // prepareNetwork makes the Pods' addresses addresses of this machine.
@@ -40,7 +40,8 @@ func (s *servers) prepareNetwork() error {
 func (s *servers) serve(ctx context.Context, client corev1.CoreV1Interface, pod *v1.Pod) error {
 	container := pod.Spec.Containers[0]
 	known := len(container.Args) > 0 && (container.Args[0] == "webhook" || container.Args[0] == "crd-conversion-webhook")
-	if !known || s.running[pod.UID] != nil {
+	key := pod.Namespace + "/" + pod.Name
+	if !known || s.running[key] != nil {
 		return nil
 	}
 	arguments := append([]string{}, container.Args...)
@@ -48,7 +49,7 @@ func (s *servers) serve(ctx context.Context, client corev1.CoreV1Interface, pod 
 		if volume.Secret == nil {
 			continue
 		}
-		dir := filepath.Join(s.dir, string(pod.UID), volume.Name)
+		dir := filepath.Join(s.dir, key, volume.Name)
 		if err := writeSecret(ctx, client, pod.Namespace, volume.Secret.SecretName, dir); err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func (s *servers) serve(ctx context.Context, client corev1.CoreV1Interface, pod 
 	if err := command.Start(); err != nil {
 		return err
 	}
-	s.running = map[types.UID]*exec.Cmd{pod.UID: command}
+	s.running = map[string]*exec.Cmd{key: command}
 	// A Pod that says it is ready must be; what it listens on only its arguments know.
 	time.Sleep(500 * time.Millisecond)
 	return nil
@@ -96,12 +97,12 @@ func writeSecret(ctx context.Context, client corev1.CoreV1Interface, namespace, 
 	return nil
 }
 
-func (s *servers) stop(pod types.UID) {
+func (s *servers) stop(pod string) {
 	if command := s.running[pod]; command != nil {
 		_ = command.Process.Kill()
 		_ = command.Wait()
 		delete(s.running, pod)
-		_ = os.RemoveAll(filepath.Join(s.dir, string(pod)))
+		_ = os.RemoveAll(filepath.Join(s.dir, pod))
 	}
 }
 
