@@ -16,7 +16,8 @@ const PURE: &[&str] = &["machinery", "kinds", "cel", "claims"];
 fn may_use(krate: &str) -> Option<&'static [&'static str]> {
     Some(match krate {
         "machinery" | "store" => &[],
-        "kinds" | "cel" => &["machinery"],
+        "cel" => &["machinery"],
+        "kinds" => &["machinery", "cel"],
         "claims" => &["machinery", "cel"],
         "apiserver" => &["machinery", "kinds", "cel", "store"],
         "managers" | "node" => PURE,

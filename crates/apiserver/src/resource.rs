@@ -489,6 +489,14 @@ impl Resource {
         }
     }
 
+    /// The object as it would be read after it was written: what the stored version does not know of is lost.
+    pub async fn as_read_back(&self, object: Value) -> Result<Value, Status> {
+        match &self.nature {
+            Nature::Custom(custom) if !custom.is_storage() => custom.shown(custom.store(object).await?).await,
+            _ => Ok(object),
+        }
+    }
+
     /// The stored form, in the version that is stored.
     pub async fn to_store(&self, object: &Value) -> Result<store::Value, Status> {
         match &self.nature {

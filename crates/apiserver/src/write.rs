@@ -176,6 +176,7 @@ impl Context {
                 "" => meta_mut(&mut object).remove("resourceVersion"),
                 given => meta_mut(&mut object).insert("resourceVersion".into(), given.into()),
             };
+            let object = resource.as_read_back(object).await?;
             return Ok(Plan::nothing(Answer::Object { code: 201, object }));
         }
         let mut ops = vec![Op::put(resource.table.clone(), key, resource.to_store(&object).await?, Expect::Absent)];
@@ -305,7 +306,8 @@ impl Context {
         }
         let unchanged = machinery::apply::keep_times_if_unchanged(old, &mut new);
         if options.dry_run {
-            return Ok(Plan::nothing(Answer::Object { code: 200, object: new }));
+            let object = resource.as_read_back(new).await?;
+            return Ok(Plan::nothing(Answer::Object { code: 200, object }));
         }
         match &current.entry {
             None if unchanged => return Ok(Plan::nothing(Answer::Object { code: 200, object: new })),

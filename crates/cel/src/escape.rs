@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-const RESERVED: [&str; 21] = [
+/// The words that CEL keeps for itself: no variable has such a name.
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",

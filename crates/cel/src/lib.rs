@@ -53,7 +53,7 @@ pub use budget::{Budget, limits};
 pub use decl::{DeclType, Field, Kind, ListSemantics, MAX_REQUEST_SIZE};
 pub use env::Env;
 pub use error::EvalError;
-pub use escape::{escape, unescape};
+pub use escape::{RESERVED, escape, unescape};
 pub use estimate::{CostEstimate, Fidelity};
 pub use library::authz::{Attributes, Authorizer, AuthzValue, Decision};
 pub use library::named_format::NamedFormat;

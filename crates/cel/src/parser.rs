@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ast::{Ast, Entry, Expr, Id, Literal};
+use crate::escape::RESERVED;
 use crate::lexer::{Problem, Token, tokens};
 use crate::macros;
 
@@ -11,26 +12,6 @@ pub(crate) const MAX_CODE_POINTS: usize = 100_000;
 /// Deepest nesting of the source and of the tree. Everything that walks a tree recurses at most
 /// this deep, so that a default thread stack is always enough.
 pub(crate) const MAX_DEPTH: u16 = 250;
-
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// Which parts of the syntax are on.
 #[derive(Clone, Copy, Debug, Default)]

@@ -134,8 +134,8 @@ impl Custom {
         let mut object = old.clone();
         if let Some(fields) = object.as_object_mut() {
             match status {
-                Some(status) if !status.is_null() => fields.insert("status".into(), status),
-                _ => fields.remove("status"),
+                Some(status) => fields.insert("status".into(), status),
+                None => fields.remove("status"),
             };
         }
         let meta = crate::write::meta_mut(&mut object);

@@ -119,33 +119,7 @@ fn attribute_rules(kind: &ResourceType, required: bool) -> Vec<Value> {
 
 /// A property name as CEL writes it.
 fn escape(name: &str) -> String {
-    const KEYWORDS: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    if KEYWORDS.contains(&name) {
-        return format!("__{name}__");
-    }
-    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+    conductor_cel::escape(name).map_or_else(|| name.to_owned(), |escaped| escaped.into_owned())
 }
 
 fn selector() -> Value {

@@ -293,31 +293,6 @@ fn param_kind(errors: &mut Errors, kind: &At<'_>) {
     }
 }
 
-/// Words that CEL keeps for itself.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// A choice that must be made; an empty one is none of those there are.
 fn required_choice(errors: &mut Errors, at: &At<'_>, name: &str, choices: &[&str]) {
     if at.has(name) {
@@ -366,7 +341,7 @@ pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: b
         let name = variable.text("name");
         if name.trim().is_empty() {
             errors.required(&variable.at("name"), "name is not specified");
-        } else if !names::c_identifier(name).is_empty() || RESERVED.contains(&name) {
+        } else if !names::c_identifier(name).is_empty() || conductor_cel::RESERVED.contains(&name) {
             errors.invalid(&variable.at("name"), name, "must be a valid CEL identifier");
         }
         if variable.text("expression").trim().is_empty() {

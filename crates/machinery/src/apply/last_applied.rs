@@ -39,6 +39,9 @@ pub(super) fn renew(object: &mut Value, patch: &Value) {
         return;
     }
     let mut patch = patch.clone();
+    if let Some(Value::Object(metadata)) = patch.get_mut("metadata") {
+        metadata.retain(|name, value| name != "annotations" || !value.is_null());
+    }
     if let Some(Value::Object(annotations)) = patch.get_mut("metadata").and_then(|m| m.get_mut("annotations")) {
         annotations.remove(LAST_APPLIED);
         // Kubernetes reads and writes the annotations as texts on the way.

@@ -426,6 +426,10 @@ fn kubectl_takes_over_what_client_side_apply_set() {
     assert_eq!(applied["data"], json!({"x": "<2>", "y": "1"}));
     let expected = "{\"apiVersion\":\"v1\",\"data\":{\"x\":\"\\u003c2\\u003e\"},\"kind\":\"Sample\",\"metadata\":{\"name\":\"a\"}}\n";
     assert_eq!(applied["metadata"]["annotations"][LAST_APPLIED], expected);
+    let mut without = patch.clone();
+    without["metadata"]["annotations"] = Value::Null;
+    let applied = tracker.apply(Some(&live), &without, "kubectl", false, "2026-01-02T03:05:05Z").unwrap();
+    assert_eq!(applied["metadata"]["annotations"][LAST_APPLIED], expected, "annotations that are null are none");
 
     // What somebody changed since is a conflict like any other.
     let mut edited = live.clone();

@@ -168,7 +168,9 @@ impl Target<'_> {
                 }
                 5 if random.chance(40) => {
                     if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
-                        entries.pop();
+                        // Not that of a real cluster's controller: the other cluster has none.
+                        let ours = |entry: &Value| entry["manager"] != "kube-controller-manager";
+                        entries.iter().rposition(ours).map(|last| entries.remove(last));
                     }
                 }
                 _ => {}
