@@ -18,6 +18,17 @@ pub async fn run(server: &Server) -> Result<(), Status> {
     for name in ["default", "kube-system"] {
         crate::controllers::namespaces::ensure(server, &local, name).await;
     }
+    // What servers beside this one trust, and since when old tokens are counted: others' programs look for both.
+    let since = server.0.now().chars().take(10).collect::<String>();
+    for (name, key, value) in [
+        ("extension-apiserver-authentication", "client-ca-file", server.0.pki.ca()),
+        ("kube-apiserver-legacy-service-account-token-tracking", "since", &since),
+    ] {
+        if server.store().get("core/configmaps", &format!("kube-system/{name}")).is_none() {
+            let map = json!({"metadata": {"name": name}, "data": {key: value}});
+            local.ensure("/api/v1/namespaces/kube-system/configmaps", &map).await?;
+        }
+    }
     for (name, value, description) in [
         ("system-cluster-critical", 2_000_000_000, "For pods that the cluster cannot do without, on whichever node."),
         ("system-node-critical", 2_000_001_000, "For pods that their node cannot do without."),
