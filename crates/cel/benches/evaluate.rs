@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use conductor_cel::{Activation, Budget, DeclType, Env, Fidelity, Program, Value};
+use conductor_cel::{Activation, Budget, DeclType, Env, Fidelity, Program, Value, limits};
 use serde_json::json;
 
 /// (name, expression, nanoseconds it should take at most)
@@ -24,7 +24,53 @@ const CASES: [(&str, &str, u64); 9] = [
     ("string format", "'%s has %d'.format([self.name, self.replicas]) != ''", 4_000),
 ];
 
+/// The ten worst expressions we could think of; `tests/worst.rs` has more of each kind.
+const WORST: [(&str, &str); 10] = [
+    ("loops within loops", "self.l.all(a, self.l.all(b, self.l.all(c, a != b || b != c || a == c)))"),
+    ("a list without end", "lists.range(9223372036854775807).size() > 0"),
+    ("targets evaluated twice, 40 deep", "optional.of(1)….hasValue()"),
+    ("a regex that backtracks", "self.s.matches('^(a+a+)+b$')"),
+    ("a new regex for each item", "self.l.all(x, !'zzz'.matches('(a|b|c|d){500}' + x))"),
+    ("text that grows", "self.s.replace('', self.s).size() > 0"),
+    ("text joined by itself", "self.l.map(x, self.s).join(self.s).size() > 0"),
+    ("deep equality for nothing", "self.l.all(x, self.l == self.l)"),
+    ("long text read for nothing", "self.l.all(x, self.s.size() > 0)"),
+    ("everything compared with everything", "self.l.distinct().size() > 0"),
+];
+
 fn main() {
+    usual();
+    worst();
+}
+
+/// How each of the worst ends, and how long it holds a thread until then.
+fn worst() {
+    let schema = json!({"type": "object", "properties": {
+        "l": {"type": "array", "items": {"type": "string"}}, "s": {"type": "string"}}});
+    let decl = DeclType::from_structural(&schema, "self", false).expect("the schema has a type");
+    let strings: Vec<String> = (0..3000).map(|i| format!("item-{i}")).collect();
+    let object = json!({"l": strings, "s": "a".repeat(100_000)});
+    let env = Env::kubernetes_crd().declare_schema("self", decl.clone());
+    let activation = Activation::new().with("self", Value::typed(&object, &decl).expect("the object fits"));
+    println!("\n{:36} {:>10}  when compiled, and if it is run all the same", "the worst", "run");
+    for (name, source) in WORST {
+        let source = source.replace('…', &".optMap(x, x + 1)".repeat(40));
+        let Ok(program) = env.compile(&source) else {
+            println!("{name:36} {:>10}  refused", "");
+            continue;
+        };
+        let estimate = program.estimate(Fidelity::Kubernetes).max;
+        let verdict = if estimate > limits::ESTIMATE_PER_RULE { "refused" } else { "taken" };
+        let start = Instant::now();
+        let end = match program.evaluate(&activation, &mut Budget::kubernetes()) {
+            Ok(_) => "ends within its budget".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        println!("{name:36} {:>7} ms  {verdict}; {end}", start.elapsed().as_millis());
+    }
+}
+
+fn usual() {
     let schema = json!({"type": "object", "properties": {
         "replicas": {"type": "integer"},
         "max": {"type": "integer"},

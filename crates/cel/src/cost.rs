@@ -40,13 +40,14 @@ pub(crate) fn self_compare(list: &Value<'_>) -> u64 {
     let size = list.len() as u64;
     let textual = matches!(list.get(0), Some(Ok(Value::String(_) | Value::Bytes(_))));
     let factor = if textual { 2.0 + STRING } else { 2.0 };
-    (size.saturating_mul(size) as f64 * factor) as u64 + 1 + LIST
+    ((size.saturating_mul(size) as f64 * factor) as u64).saturating_add(1 + LIST)
 }
 
 /// Reading a label or field selector.
 pub(crate) fn selector_cost(size: u64) -> u64 {
     let requirements = scaled(size, 0.5);
-    LIST + scaled(size, STRING) + requirements.saturating_mul(LIST + 40)
+    // An estimate may ask for a size without bound.
+    requirements.saturating_mul(LIST + 40).saturating_add(scaled(size, STRING)).saturating_add(LIST)
 }
 
 /// The cost of a call.

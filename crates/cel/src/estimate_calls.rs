@@ -86,10 +86,11 @@ pub(crate) fn call_estimate<'d>(
         Cost::ListOut if call.function == "slice" => {
             let start = literal(1).map_or(0, |n| n.max(0) as u64);
             let end = literal(2).map_or(size(0).max, |n| n.max(0) as u64);
-            allocating(1.0, Size::fixed(if sound { end } else { end.wrapping_sub(start) }))
+            // What fails costs as much as a list of one.
+            allocating(1.0, Size::fixed(if sound { end.max(1) } else { end.wrapping_sub(start) }))
         }
         Cost::ListOut => allocating(1.0, size(0)),
-        Cost::Range => allocating(1.0, Size::fixed(literal(0).map_or(u64::MAX, |n| n.max(0) as u64))),
+        Cost::Range => allocating(1.0, Size::fixed(literal(0).map_or(u64::MAX, |n| n.max(i64::from(sound)) as u64))),
         Cost::Flatten => {
             let depth = if call.args.len() > 1 { literal(1).map_or(u64::MAX, |n| n.max(0) as u64) } else { 1 };
             let (cost, result) = allocating(1.0, size(0));

@@ -42,6 +42,8 @@ pub mod mutation;
 mod parser;
 mod plan;
 mod program;
+#[cfg(test)]
+mod soundness;
 mod source;
 mod structural;
 mod time;
