@@ -14,7 +14,10 @@ mod tree;
 mod up;
 mod user;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
+use conductor_managers::api::Failure;
 
 // Objects are trees of small pieces, made and dropped on several threads: the system's allocator takes a third of the time for it.
 #[global_allocator]
@@ -54,11 +57,30 @@ enum Command {
     Logs(logs::Args),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let unreachable = |e: &(dyn std::error::Error + 'static)| {
+                e.downcast_ref::<Failure>().is_some_and(|failure| failure.reason == "Unreachable")
+            };
+            let hint = match error.chain().any(unreachable) {
+                true => ": start one with conductor up, or see where KUBECONFIG or --kubeconfig points",
+                false => "",
+            };
+            eprintln!("error: {error:#}{hint}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     // The allocator asks for huge pages, which are never full here: without them a third less memory is in use.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true).ok();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CONDUCTOR_LOG").unwrap_or_else(|_| "warn".into());
+    // what the client says there is in the error as well
+    let usual = || "warn,kube_client::client::builder=off".into();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CONDUCTOR_LOG").unwrap_or_else(|_| usual());
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

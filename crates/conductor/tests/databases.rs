@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::database::*;
-use common::world::{MARIADB, POSTGRES, World, condition, has, kill, ready, soon};
+use common::world::{MARIADB, POSTGRES, World, condition, has, kill, ready, says, soon};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -322,6 +322,22 @@ fn one_application_runs_on_own_and_on_shared_mariadb_servers() {
     if has("portability on MariaDB", MARIADB) {
         portable("mysql", "MariaDBInstance", "MariaDBDatabase");
     }
+}
+
+#[test]
+fn a_version_that_is_not_installed_is_waited_for_and_never_replaced_by_another() {
+    if !has("versions", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    claim(&world, "old", json!({"class": "postgres", "version": ">= 9"}));
+    claim(&world, "new", json!({"class": "postgres", "version": ">= 99"}));
+    let details = world.details(CLAIMS, "old");
+    let version = sql(&details, "show server_version_num").expect("may");
+    assert!(version.parse::<u32>().expect("is a number") >= 90_000, "{version}");
+    let waits = |c: &Value| says(&c["status"]["message"], "apt-get install postgresql-99");
+    let new = world.until(&format!("{CLAIMS}/new"), "waiting for its version", waits);
+    assert_eq!(new["status"]["phase"], "Pending", "{new}");
 }
 
 /// The mode of a file or directory.

@@ -18,7 +18,7 @@ use super::{Conductor, JSON, block_on, command};
 /// The content type of a merge patch.
 pub const MERGE: &str = "application/merge-patch+json";
 /// How long anything may take on a busy machine before it counts as never.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Programs and the packages that bring them.
 pub type Programs<'p> = &'p [(&'p str, &'p str)];
@@ -224,7 +224,8 @@ impl World {
             if fine {
                 return;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "{said}");
+            assert!(begun.elapsed() < PATIENCE, "{said}");
+            std::thread::sleep(Duration::from_millis(200));
         }
     }
 

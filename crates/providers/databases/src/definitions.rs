@@ -55,7 +55,7 @@ fn common<E: Engine>() -> Map<String, Value> {
 fn instance<E: Engine>(short: &[&str]) -> Value {
     let mut spec = common::<E>();
     let more = json!({
-        "version": {"description": "The version or series: \"15\"; the newest installed if left out", "x-kubernetes-preserve-unknown-fields": true},
+        "version": {"description": "The version, series or range: \"15\", \">= 14\"; the newest installed if left out or empty", "x-kubernetes-preserve-unknown-fields": true},
         "memory": quantity("How much memory its settings are made for; 64Mi if left out"),
         "database": {
             "description": "The database's name; app if left out", "type": "string",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use conductor_claims::version::{Version, VersionRange};
 use conductor_local::{Account, Lack, Program, Stop, Trouble};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -71,7 +72,7 @@ pub struct Access<'a> {
 pub struct InstanceSpec {
     /// What the class calls the engine.
     pub engine: Option<String>,
-    /// The version: `15` or `15.14`, as text or number.
+    /// The version: `15`, `15.14` or `>= 14`, as text or number.
     pub version: Value,
     /// How much it may hold.
     pub storage: Value,
@@ -268,9 +269,9 @@ pub fn said_version(program: &Path) -> Option<String> {
     Some(said)
 }
 
-/// Whether `have` is the version `want` or one of its series: 15.14 is a 15.
+/// Whether a version is one that is wanted, as claims say it: 15.14 is a `15`, and `>= 14`. Nothing wanted takes any.
 pub fn satisfies(have: &str, want: &str) -> bool {
-    want.is_empty() || have == want || have.strip_prefix(want).is_some_and(|rest| rest.starts_with('.'))
+    want.is_empty() || VersionRange::parse(want).is_ok_and(|range| range.contains(&Version::parse(have)))
 }
 
 #[cfg(test)]
@@ -286,5 +287,8 @@ mod tests {
         check("15.14", "15.14", true);
         check("15.14", "15.1", false);
         check("15.14", "16", false);
+        check("15.14", ">= 14", true);
+        check("15.14", ">= 16", false);
+        check("15.14", "nonsense >", false);
     }
 }

@@ -103,7 +103,7 @@ impl<E: Engine> Instance<E> {
         let dirs = [self.home.path().join("postgres"), self.home.path().join("mariadb")];
         let before = facts.clone();
         let _alone = self.choosing.lock();
-        self.port(object, spec, &address, &dirs, facts)?;
+        self.port(object, spec, &address, &dirs, fresh, facts)?;
         // data of before there were such ids goes on under its account
         if fresh && facts.account == 0 && account::has_own_ids() {
             facts.account = layout::choose_account(&dirs, uid);
@@ -138,9 +138,11 @@ impl<E: Engine> Instance<E> {
         spec: &InstanceSpec,
         address: &str,
         dirs: &[PathBuf],
+        fresh: bool,
         facts: &mut Facts,
     ) -> Result<(), Trouble> {
-        let runs = self.supervisor.find(object.uid()).is_some();
+        // one without data has no server
+        let runs = !fresh && self.supervisor.find(object.uid()).is_some();
         let wanted = spec.port.unwrap_or(facts.port);
         let taken = |port: u16| !runs && !layout::is_free(address, port);
         if wanted != 0 && (wanted != facts.port || !taken(wanted)) {
@@ -193,31 +195,33 @@ impl<E: Engine> Instance<E> {
         let fresh = !there || scrub.is_some();
         let (place, configuration) = self.reserve(object, &spec, memory, &server, fresh, &mut facts)?;
         if fresh {
-            let template = template::template::<E>(&self.home, &server).await?;
             let new = dir.join("data.new");
             layout::remove(&new).await.map_err(Trouble::io("clear its directory"))?;
-            layout::copy(&template, &new, place.account.as_ref()).await.map_err(Trouble::io("copy the template"))?;
+            template::data::<E>(&self.home, &server, &new, place.account.as_ref()).await?;
             fs::rename(&new, &data).map_err(Trouble::io("put its data in place"))?;
         }
         self.configure(uid, configuration, &place, &mut facts, &dir).await?;
-        if self.supervisor.find(uid).is_none() && ended(object) && scrub.is_none() {
+        if ended(object) && scrub.is_none() && self.supervisor.find(uid).is_none() {
             // said before it is mended, so that whoever depends on it can know
             let message = "its server ended by itself and is being started again";
             return Ok(Report::not_ready("Restarting", message).again(Duration::ZERO));
         }
-        let running = match self.supervisor.ensure_after(uid, &E::program(&server, &place), || E::clear(&place)).await {
-            Ok(State::Running(running)) => running,
-            Ok(State::Waiting { pause, restarts }) => {
-                let message = format!(
-                    "its server ended {restarts} times and is started again in {:.0} s: conductor logs {}/{}",
-                    pause.as_secs_f32().ceil(),
-                    E::INSTANCE.kind.to_ascii_lowercase(),
-                    object.name(),
-                );
-                return Ok(Report::not_ready("Restarting", message).again(pause));
-            }
-            Err(error) => return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}"))),
-        };
+        let running =
+            match self.supervisor.ensure_after(uid, &E::program(&server, &place), fresh, || E::clear(&place)).await {
+                Ok(State::Running(running)) => running,
+                Ok(State::Waiting { pause, restarts }) => {
+                    let message = format!(
+                        "its server ended {restarts} times and is started again in {:.0} s: conductor logs {}/{}",
+                        pause.as_secs_f32().ceil(),
+                        E::INSTANCE.kind.to_ascii_lowercase(),
+                        object.name(),
+                    );
+                    return Ok(Report::not_ready("Restarting", message).again(pause));
+                }
+                Err(error) => {
+                    return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}")));
+                }
+            };
         if !Self::until_up(&place, running.pid).await {
             let message = format!(
                 "its server does not take connections yet: conductor logs {}/{}",
@@ -244,7 +248,7 @@ impl<E: Engine> Instance<E> {
         report.restarts = running.restarts;
         tell_size(&mut report, &spec.storage, storage, used, object);
         if !facts.synced {
-            self.sync(dir, data);
+            self.sync(dir, data, server);
         }
         Ok(report)
     }
@@ -335,9 +339,13 @@ impl<E: Engine> Instance<E> {
             .await
     }
 
-    fn sync(&self, dir: PathBuf, data: PathBuf) {
-        let syncing = self.syncing.clone();
+    /// Brings an instance's data onto the disk for good and makes a copy for the next one, aside.
+    fn sync(&self, dir: PathBuf, data: PathBuf, server: Server) {
+        let (syncing, home) = (self.syncing.clone(), self.home.clone());
         tokio::spawn(async move {
+            if let Err(trouble) = template::make_spare::<E>(&home, &server).await {
+                tracing::info!(%trouble, "the next instance begins without a copy made ahead");
+            }
             let _alone = syncing.lock().await;
             let mut facts = Facts::read(&dir);
             if facts.synced {
@@ -381,7 +389,7 @@ impl<E: Engine> Kind for Instance<E> {
             E::client()?;
             lack::program("setsid", "util-linux", &[])?;
             // ahead of the first claim, which need not wait for it then
-            if let Err(trouble) = template::template::<E>(&self.home, &server).await {
+            if let Err(trouble) = template::prepare::<E>(&self.home, &server).await {
                 return Err(Lack::new(
                     format!("a data directory that {} can begin with", E::ENGINE),
                     trouble.to_string(),

@@ -125,6 +125,20 @@ fn copy_directory(from: &Path, to: &Path, owner: Option<&Account>) -> io::Result
     home::own(to, owner)
 }
 
+/// Gives a directory of ours, that nobody else can enter yet, to an account with all that is in it.
+pub async fn give(dir: &Path, owner: Option<&Account>) -> io::Result<()> {
+    let Some(owner) = owner.cloned() else { return Ok(()) };
+    let dir = dir.to_path_buf();
+    let give = move || {
+        inside::walk(&dir, &mut |parent, name, _| {
+            let (user, group) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
+            Ok(rustix::fs::chownat(parent, name, Some(user), Some(group), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?)
+        })?;
+        home::own(&dir, Some(&owner))
+    };
+    tokio::task::spawn_blocking(give).await.map_err(io::Error::other)?
+}
+
 /// Removes a directory and all below it, if it is there.
 pub async fn remove(dir: &Path) -> io::Result<()> {
     let dir = dir.to_path_buf();

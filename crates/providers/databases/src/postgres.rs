@@ -68,7 +68,8 @@ impl Engine for Postgres {
         if there.is_empty() || version.is_empty() {
             return Err(Lack::package("postgres", "postgresql"));
         }
-        let major = version.split('.').next().unwrap_or(version);
+        // the first number in it: 16 of ">= 16.2"
+        let major = version.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty()).unwrap_or(version);
         let what = format!("PostgreSQL {version} (there is {})", there.join(", "));
         Err(Lack::new(what, format!("apt-get install postgresql-{major}")))
     }
@@ -219,8 +220,9 @@ impl Engine for Postgres {
 
     async fn bring(connect: Connect<'_>, access: &Access<'_>, create: bool) -> Result<(), Refused> {
         let Access { database, login: Login { username, password }, superuser, mark } = access;
+        // the last statement waits for the disk, for all of them
         let mut sql = format!(
-            "do $$ begin\n\
+            "set synchronous_commit = off;\ndo $$ begin\n\
              if not exists (select from pg_catalog.pg_roles where rolname = '{database}') then create role {database} nologin; end if;\n\
              if not exists (select from pg_catalog.pg_roles where rolname = '{username}') then create role {username}; end if;\n\
              end $$;\n\
@@ -242,8 +244,9 @@ impl Engine for Postgres {
                  revoke all on database {database} from public;\n"
             );
         }
-        sql +=
-            &format!("comment on database {database} is '{mark}';\nalter database {database} owner to {database};\n");
+        sql += &format!(
+            "alter database {database} owner to {database};\nset synchronous_commit = on;\ncomment on database {database} is '{mark}';\n"
+        );
         connect(None).run(&sql).await.map(drop)
     }
 

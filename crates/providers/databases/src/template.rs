@@ -1,8 +1,8 @@
-//! The prepared data directory that instances begin as copies of.
+//! The prepared data directory that instances begin as copies of, and the copy that the next one finds ready.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use conductor_local::{Account, Home, Trouble, home};
 
@@ -12,6 +12,52 @@ use crate::{credentials, layout};
 /// One template is made at a time.
 static PREPARING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
+/// One spare is made at a time.
+static SPARING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+fn spare<E: Engine>(server: &Server) -> String {
+    format!("{}-{}", E::WORD, server.version)
+}
+
+/// Makes a data directory for an account: of the copy that was made ahead, or of the template.
+pub async fn data<E: Engine>(
+    provider: &Home,
+    server: &Server,
+    new: &Path,
+    owner: Option<&Account>,
+) -> Result<(), Trouble> {
+    // whoever comes second finds none
+    match fs::rename(provider.path().join("spares").join(spare::<E>(server)), new) {
+        Ok(()) => layout::give(new, owner).await.map_err(Trouble::io("give its data to its account")),
+        Err(_) => {
+            let template = template::<E>(provider, server).await?;
+            layout::copy(&template, new, owner).await.map_err(Trouble::io("copy the template"))
+        }
+    }
+}
+
+/// Makes a copy ahead, if there is none: the next instance need not wait for a thousand files. Called when one was made, so that who never
+/// wants any has none.
+pub async fn make_spare<E: Engine>(provider: &Home, server: &Server) -> Result<(), Trouble> {
+    let Ok(_alone) = SPARING.try_lock() else { return Ok(()) };
+    let spares = provider.make_private("spares", None).map_err(Trouble::io("make the directory for spares"))?;
+    let wanted = spares.join(spare::<E>(server));
+    // half a copy, or one of a version that is no more
+    for entry in fs::read_dir(&spares).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("new-") || (name.starts_with(E::WORD) && entry.path() != wanted) {
+            layout::remove(&entry.path()).await.map_err(Trouble::io("clear the spares"))?;
+        }
+    }
+    if wanted.exists() {
+        return Ok(());
+    }
+    let template = template::<E>(provider, server).await?;
+    let new = spares.join(format!("new-{}", E::WORD));
+    layout::copy(&template, &new, None).await.map_err(Trouble::io("copy the template"))?;
+    fs::rename(&new, &wanted).map_err(Trouble::io("put the spare in place"))
+}
+
 /// The account that an engine's package brings: it makes templates, and servers run as it where none can have an id of its own.
 pub fn account<E: Engine>() -> Option<Account> {
     Account::other_than_root(E::ACCOUNTS)
@@ -19,7 +65,7 @@ pub fn account<E: Engine>() -> Option<Account> {
 
 /// The prepared data directory of a version, made if need be: where we are root, once for the machine. It is in a directory that only
 /// we can enter: a server's account must not be able to change what later servers begin with.
-pub async fn template<E: Engine>(provider: &Home, server: &Server) -> Result<PathBuf, Trouble> {
+async fn template<E: Engine>(provider: &Home, server: &Server) -> Result<PathBuf, Trouble> {
     let account = account::<E>();
     let all = match account {
         Some(_) => PathBuf::from("/var/cache/conductor"),
@@ -59,4 +105,9 @@ pub async fn template<E: Engine>(provider: &Home, server: &Server) -> Result<Pat
         layout::remove(&left).await.map_err(Trouble::io("clear the template's directory"))?;
     }
     placed
+}
+
+/// Sees to it that there is a template.
+pub async fn prepare<E: Engine>(provider: &Home, server: &Server) -> Result<(), Trouble> {
+    template::<E>(provider, server).await.map(drop)
 }

@@ -174,18 +174,26 @@ impl Supervisor {
 
     /// Sees to it that the process of a name runs: finds it, or starts it, or says when it will.
     pub async fn ensure(&self, name: &str, program: &Program) -> io::Result<State> {
-        self.ensure_after(name, program, || ()).await
+        self.ensure_after(name, program, false, || ()).await
     }
 
-    /// The same; `clear` is called before a start, when nothing of the name lives.
-    pub async fn ensure_after(&self, name: &str, program: &Program, clear: impl FnOnce()) -> io::Result<State> {
+    /// The same; `clear` is called before a start, when nothing of the name lives. That nothing lives need not be looked for among all
+    /// processes where it is `new`: what it works on was not there before.
+    pub async fn ensure_after(
+        &self,
+        name: &str,
+        program: &Program,
+        new: bool,
+        clear: impl FnOnce(),
+    ) -> io::Result<State> {
         let lock = self.lock(name);
         let _alone = lock.lock().await;
         let dir = self.dir(name);
         let _ = logs::bound(&dir);
         let _ = home::tighten(&dir.join("process.json"), 0o600);
         let mut record = self.record(name).unwrap_or_default();
-        if let Some(seen) = self.find(name) {
+        let found = if new { None } else { self.find(name) };
+        if let Some(seen) = found {
             if (seen.pid, seen.started) != (record.pid, record.started) {
                 (record.pid, record.started, record.since) = (seen.pid, seen.started, now());
                 self.keep(name, &record)?;
