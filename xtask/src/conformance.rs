@@ -1,7 +1,7 @@
 //! Kubernetes' own end-to-end tests, those of them that need an API server and no container.
 //!
-//! Which these are is data, `tools/conformance/specs.json`. Nodes are played by `fakelet`, workloads' controllers are
-//! Kubernetes' own (kube-controller-manager) on either server, so that what fails here and passes there is a bug of ours.
+//! Which these are is data, `tools/conformance/specs.json`. Nodes are played by `fakelet`, scheduler and workloads' controllers
+//! are Kubernetes' own on either server, so that what fails here and passes there is a bug of ours.
 mod report;
 
 use std::fs::{self, File};
@@ -157,6 +157,7 @@ impl Cluster {
             // There is no kube-proxy to lead from a Service to its Pods.
             asked.apiserver_arg = vec!["--enable-aggregator-routing=true".into()];
             asked.unlimited_qps = true;
+            asked.controllers = Some("*".into());
             kubernetes::down(Some(&state))?;
             cluster.real = Some(state.clone());
             cluster.kubeconfig = kubernetes::up(&asked)?.kubeconfig();
@@ -167,6 +168,7 @@ impl Cluster {
             cluster.kubeconfig = state.join(conductor::KUBECONFIG);
             cluster.manage(specs, dir)?;
         }
+        cluster.help(Program::KubeScheduler, &[], dir)?;
         let kubeconfig = cluster.kubeconfig.display();
         let arguments = [format!("--kubeconfig={kubeconfig}"), format!("--state-dir={}", dir.join("pods").display())];
         let nodes = Helper::start(Program::Fakelet, &arguments, &dir.join("fakelet.log"))?;
@@ -178,20 +180,25 @@ impl Cluster {
     fn manage(&mut self, specs: &Value, dir: &Path) -> anyhow::Result<()> {
         let own = specs["ownControllers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let others = own.iter().filter_map(Value::as_str).map(|name| format!(",-{name}"));
+        let arguments = [format!("--controllers=*{}", others.collect::<String>()), "--kube-api-qps=-1".into()];
+        self.help(Program::KubeControllerManager, &arguments, dir)
+    }
+
+    /// Runs a part of Kubernetes' own control plane.
+    fn help(&mut self, program: Program, more: &[String], dir: &Path) -> anyhow::Result<()> {
         let kubeconfig = self.kubeconfig.display();
-        let arguments = [
+        let mut arguments = vec![
             format!("--kubeconfig={kubeconfig}"),
             format!("--authentication-kubeconfig={kubeconfig}"),
             format!("--authorization-kubeconfig={kubeconfig}"),
             "--bind-address=127.0.0.1".into(),
             "--secure-port=0".into(),
-            format!("--cert-dir={}", dir.join("controllers").display()),
+            format!("--cert-dir={}", dir.join("certificates").display()),
             "--leader-elect=false".into(),
-            format!("--controllers=*{}", others.collect::<String>()),
-            "--kube-api-qps=-1".into(),
         ];
-        let controllers = Helper::start(Program::KubeControllerManager, &arguments, &dir.join("controllers.log"))?;
-        self.helpers.push((Program::KubeControllerManager, controllers));
+        arguments.extend_from_slice(more);
+        let helper = Helper::start(program, &arguments, &dir.join(format!("{}.log", program.name())))?;
+        self.helpers.push((program, helper));
         Ok(())
     }
 

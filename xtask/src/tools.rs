@@ -58,6 +58,7 @@ const TOOLS: &[Tool] = &[
     Tool { name: "clients", source: Source::Go(Program::Clients), tier: Tier::Kubernetes },
     Tool { name: "e2e.test", source: Source::Go(Program::E2e), tier: Tier::Conformance },
     Tool { name: "ginkgo", source: Source::Go(Program::Ginkgo), tier: Tier::Conformance },
+    Tool { name: "kube-scheduler", source: Source::Go(Program::KubeScheduler), tier: Tier::Conformance },
     Tool { name: "fakelet", source: Source::Go(Program::Fakelet), tier: Tier::Conformance },
     Tool { name: "psql", source: Source::Apt { package: "postgresql-client", also: &[] }, tier: Tier::Providers },
     Tool { name: "postgres", source: Source::Apt { package: "postgresql", also: POSTGRES }, tier: Tier::Providers },

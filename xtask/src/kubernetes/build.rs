@@ -30,13 +30,15 @@ pub enum Program {
     E2e,
     /// What runs them, several at once.
     Ginkgo,
+    /// Finds nodes for Pods.
+    KubeScheduler,
     /// Nodes, as far as these tests need some: no container is ever started.
     Fakelet,
 }
 
 impl Program {
     /// What `cargo xtask conformance` needs besides, and nobody else: its build takes minutes.
-    pub const CONFORMANCE: [Program; 3] = [Self::E2e, Self::Ginkgo, Self::Fakelet];
+    pub const CONFORMANCE: [Program; 4] = [Self::E2e, Self::Ginkgo, Self::KubeScheduler, Self::Fakelet];
 
     /// All that the tests need, in the order they are built: what takes longest first.
     pub const ALL: [Program; 6] =
@@ -53,6 +55,7 @@ impl Program {
             Self::Clients => "clients",
             Self::E2e => "e2e.test",
             Self::Ginkgo => "ginkgo",
+            Self::KubeScheduler => "kube-scheduler",
             Self::Fakelet => "fakelet",
         }
     }
@@ -61,7 +64,7 @@ impl Program {
     fn family(self) -> &'static str {
         match self {
             Self::Clients => "clients",
-            Self::E2e | Self::Ginkgo | Self::Fakelet => "conformance",
+            Self::E2e | Self::Ginkgo | Self::KubeScheduler | Self::Fakelet => "conformance",
             _ => "kubernetes",
         }
     }
@@ -81,6 +84,7 @@ impl Program {
         match self {
             Self::E2e => ("test", "k8s.io/kubernetes/test/e2e".into()),
             Self::Ginkgo => ("build", "github.com/onsi/ginkgo/v2/ginkgo".into()),
+            Self::KubeScheduler => ("build", "k8s.io/kubernetes/cmd/kube-scheduler".into()),
             _ => ("build", format!("./cmd/{}", self.name())),
         }
     }
@@ -157,7 +161,11 @@ fn ldflags(program: Program, go_mod: &str) -> anyhow::Result<String> {
             let version = required(go_mod, "helm.sh/helm/v4")?;
             flags += &format!(" -X helm.sh/helm/v4/internal/version.version={version}");
         }
-        Program::KubeApiserver | Program::KubeControllerManager | Program::Kubectl | Program::E2e => {
+        Program::KubeApiserver
+        | Program::KubeControllerManager
+        | Program::Kubectl
+        | Program::E2e
+        | Program::KubeScheduler => {
             let version = required(go_mod, "k8s.io/kubernetes")?;
             let mut parts = version.trim_start_matches('v').split('.');
             let (major, minor) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));

@@ -1,4 +1,4 @@
-// fakelet plays two nodes, their scheduler and their kubelets: it binds Pods, says that they run, and lets them go. No
+// fakelet plays two nodes and their kubelets: it says of Pods that they run, and lets them go. No
 // container is started. Only the webhooks that Kubernetes' tests bring as Pods are really served, by this program itself.
 package main
 

@@ -23,7 +23,7 @@ import (
 type pods struct {
 	client  corev1.CoreV1Interface
 	servers servers
-	// count numbers what is bound and started.
+	// count numbers what is started.
 	count int
 }
 
@@ -75,7 +75,7 @@ func (p *pods) sync(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
 	case pod.DeletionTimestamp != nil:
 		return 0, p.letGo(ctx, pod)
 	case pod.Spec.NodeName == "":
-		return 0, p.bind(ctx, pod)
+		return 0, nil
 	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
 		return 0, nil
 	}
@@ -94,44 +94,41 @@ func (p *pods) sync(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
 	} else if err := p.servers.serve(ctx, p.client, pod); err != nil {
 		return 0, err
 	}
-	status := p.status(pod, ending, what)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
-	if err != nil {
-		return 0, err
-	}
-	_, err = p.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	err := p.say(ctx, pod, p.status(pod, ending, what))
 	if what.ends && !ending {
 		return time.Second, err
 	}
 	return 0, err
 }
 
+func (p *pods) say(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = p.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// letGo ends a Pod's containers, says so, and lets the Pod go.
 func (p *pods) letGo(ctx context.Context, pod *v1.Pod) error {
 	now := int64(0)
 	if pod.Spec.NodeName == "" || pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
 		return nil
 	}
 	p.servers.stop(pod.Namespace + "/" + pod.Name)
+	if pod.Status.Phase == v1.PodRunning {
+		killed := p.status(pod, true, intent{fails: true})
+		if err := p.say(ctx, pod, killed); err != nil && !errors.IsNotFound(err) {
+			return err
+		}
+	}
 	options := metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	err := p.client.Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 	if errors.IsNotFound(err) {
 		return nil
 	}
 	return err
-}
-
-func (p *pods) bind(ctx context.Context, pod *v1.Pod) error {
-	elsewhere := len(pod.Spec.NodeSelector) > 0 && pod.Spec.NodeSelector[v1.LabelHostname] == ""
-	other := pod.Spec.SchedulerName != "" && pod.Spec.SchedulerName != v1.DefaultSchedulerName
-	if len(pod.Spec.SchedulingGates) > 0 || other || elsewhere {
-		return nil
-	}
-	p.count++
-	binding := &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID},
-		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName(p.count)},
-	}
-	return p.client.Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 }
 
 // intent is what a Pod's containers would do, as far as their words tell.
