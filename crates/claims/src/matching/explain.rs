@@ -451,6 +451,9 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
             None => format!("is another class, asked {}", class_text(&ask.wish.class)),
         },
         Refusal::Taken(taken) => match taken {
+            Taken::Bound if offer.is_some_and(|o| o.refs.iter().any(|r| r.uid == ask.uid)) => {
+                "is bound to this claim".into()
+            }
             Taken::Bound => "is bound".into(),
             Taken::Reserved => "is reserved".into(),
             Taken::Deleting => "is being deleted".into(),

@@ -200,7 +200,7 @@ impl<E: Engine> Instance<E> {
             template::data::<E>(&self.home, &server, &new, place.account.as_ref()).await?;
             fs::rename(&new, &data).map_err(Trouble::io("put its data in place"))?;
         }
-        self.configure(uid, configuration, &place, &mut facts, &dir).await?;
+        self.configure(uid, configuration, &place, fresh, &mut facts, &dir).await?;
         if ended(object) && scrub.is_none() && self.supervisor.find(uid).is_none() {
             // said before it is mended, so that whoever depends on it can know
             let message = "its server ended by itself and is being started again";
@@ -268,6 +268,7 @@ impl<E: Engine> Instance<E> {
         uid: &str,
         wanted: Configuration,
         place: &Place,
+        fresh: bool,
         facts: &mut Facts,
         dir: &Path,
     ) -> Result<(), Trouble> {
@@ -285,7 +286,7 @@ impl<E: Engine> Instance<E> {
             }
             facts.at_start = wanted.at_start;
             facts.write(dir).map_err(Trouble::io("keep its facts"))?;
-        } else if changed {
+        } else if changed && !fresh {
             self.supervisor.signal(uid, rustix::process::Signal::HUP);
         }
         Ok(())
