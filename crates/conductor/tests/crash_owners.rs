@@ -47,6 +47,10 @@ struct Known {
     families: Vec<Family>,
     /// Namespaces, and whether their deletion was answered.
     namespaces: BTreeMap<String, Option<bool>>,
+    /// Objects without a family: nothing takes them away.
+    keepers: BTreeSet<String>,
+    /// Objects whose making was not answered.
+    asked: BTreeSet<String>,
 }
 
 /// Makes families and namespaces and deletes some of them, until the server is gone.
@@ -61,6 +65,14 @@ impl Maker {
         let answer = connection.request("POST", path, Some((JSON, object.to_string().as_bytes()))).await.ok()?;
         assert_eq!(answer.code, 201, "{}", answer.json());
         Some(answer.json())
+    }
+
+    /// Makes a ConfigMap in `default`, and remembers that it may be there if there is no answer.
+    async fn member(&self, connection: &mut Connection, name: &str, owners: &[Value]) -> Option<Value> {
+        self.known.lock().unwrap().asked.insert(name.into());
+        let made = self.create(connection, MAPS, Self::map(name, owners)).await?;
+        self.known.lock().unwrap().asked.remove(name);
+        Some(made)
     }
 
     async fn run(mut self, endpoint: Endpoint) {
@@ -105,8 +117,9 @@ impl Maker {
             known.families.push(Family::default());
             known.families.len() - 1
         };
-        let keeper = self.create(connection, MAPS, Self::map(&format!("{name}-keeper"), &[])).await?;
-        let mut generation = vec![self.create(connection, MAPS, Self::map(&format!("{name}-top"), &[])).await?];
+        let keeper = self.member(connection, &format!("{name}-keeper"), &[]).await?;
+        self.known.lock().unwrap().keepers.insert(format!("{name}-keeper"));
+        let mut generation = vec![self.member(connection, &format!("{name}-top"), &[]).await?];
         self.known.lock().unwrap().families[at].members.push(format!("{name}-top"));
         for depth in 0..1 + self.random.below(3) {
             let mut next = Vec::new();
@@ -118,7 +131,7 @@ impl Maker {
                     if kept {
                         owners.push(reference(&keeper, false));
                     }
-                    let made = self.create(connection, MAPS, Self::map(&own, &owners)).await?;
+                    let made = self.member(connection, &own, &owners).await?;
                     let family = &mut self.known.lock().unwrap().families[at];
                     family.members.push(own.clone());
                     if kept {
@@ -141,10 +154,10 @@ impl Maker {
             known.families.push(Family::default());
             known.families.len() - 1
         };
-        let first = self.create(connection, MAPS, Self::map(&one, &[])).await?;
+        let first = self.member(connection, &one, &[]).await?;
         self.known.lock().unwrap().families[at].members.push(one.clone());
         let blocking = self.random.below(2) == 0;
-        let second = self.create(connection, MAPS, Self::map(&two, &[reference(&first, blocking)])).await?;
+        let second = self.member(connection, &two, &[reference(&first, blocking)]).await?;
         self.known.lock().unwrap().families[at].members.push(two);
         let patch = json!({"metadata": {"ownerReferences": [reference(&second, blocking)]}}).to_string();
         let path = format!("{MAPS}/{one}");
@@ -174,9 +187,12 @@ async fn names(endpoint: &Endpoint) -> BTreeSet<String> {
     list["items"].as_array().expect("a list").iter().map(name).collect()
 }
 
-/// What must be there once everything has settled; what was asked for without an answer is looked up.
+/// What must be there once everything has settled, and what must not; what was asked for without an answer is looked up.
 async fn expected(endpoint: &Endpoint, known: &mut Known) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (mut stay, mut go) = (BTreeSet::new(), BTreeSet::new());
+    // Nobody deletes a family that is still being made: who was made without an answer stays.
+    let there = names(endpoint).await;
+    known.keepers.extend(std::mem::take(&mut known.asked).into_iter().filter(|name| there.contains(name)));
+    let (mut stay, mut go) = (known.keepers.clone(), BTreeSet::new());
     for family in &mut known.families {
         let Some(top) = family.members.first() else { continue };
         if family.deleted == Some(false) {
@@ -228,11 +244,14 @@ fn nothing_lingers_and_nothing_owned_goes_when_the_server_is_killed() {
             let conductor = Conductor::start(&data, &[]);
             // What was asked for in the last life is known now, before anything else happens to it.
             let mut before = std::mem::take(&mut *known.lock().unwrap());
-            let (stay, _) = expected(&conductor.endpoint, &mut before).await;
+            let (stay, go) = expected(&conductor.endpoint, &mut before).await;
             *known.lock().unwrap() = before;
             let there = names(&conductor.endpoint).await;
             let missing: Vec<&String> = stay.difference(&there).collect();
             assert!(missing.is_empty(), "round {round}: gone though owned: {missing:?}");
+            let strange: Vec<&String> =
+                there.iter().filter(|name| !stay.contains(*name) && !go.contains(*name)).collect();
+            assert!(strange.is_empty(), "round {round}: there though nobody made them: {strange:?}");
             let mut makers = tokio::task::JoinSet::new();
             for number in 0..3 {
                 let prefix = format!("r{round}-{number}");
@@ -255,9 +274,7 @@ fn nothing_lingers_and_nothing_owned_goes_when_the_server_is_killed() {
             if linger.is_empty() { Ok(()) } else { Err(format!("{} linger: {linger:?}", linger.len())) }
         })
         .await;
-        let there = names(endpoint).await;
-        let missing: Vec<&String> = stay.difference(&there).collect();
-        assert!(missing.is_empty(), "gone though owned: {missing:?}");
+        assert_eq!(names(endpoint).await, stay, "exactly those stay whose owners do");
         let deleted: Vec<&String> =
             known.namespaces.iter().filter(|(_, deleted)| deleted.is_some()).map(|(name, _)| name).collect();
         until("deleted namespaces go", async || {
