@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::{Value as Json, json};
+
 use crate::amount::Amount;
 use crate::version::{Version, VersionRange};
 
@@ -113,6 +115,22 @@ pub enum Value {
     Version(Arc<Version>),
     /// Several texts, sorted.
     Many(Arc<[Arc<str>]>),
+}
+
+impl Value {
+    /// As a resource or claim writes it.
+    pub fn json(&self) -> Json {
+        match self {
+            Value::Text(text) => json!(text.as_ref()),
+            Value::Flag(flag) => json!(flag),
+            Value::Number(number) if number.nanos() % 1_000_000_000 == 0 => {
+                i64::try_from(number.nanos() / 1_000_000_000).map_or_else(|_| json!(number.to_string()), |n| json!(n))
+            }
+            Value::Number(number) => json!(number.to_string()),
+            Value::Version(version) => json!(version.text()),
+            Value::Many(many) => json!(many.iter().map(AsRef::as_ref).collect::<Vec<&str>>()),
+        }
+    }
 }
 
 impl fmt::Display for Value {

@@ -4,6 +4,7 @@ mod audit;
 mod classes;
 mod connect;
 mod explain;
+mod grants;
 mod install;
 mod logs;
 mod manager;

@@ -141,6 +141,7 @@ async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf, types: one
         return tracing::error!(%error, "the types could not be installed: no managers run");
     }
     known.follow(&api);
+    crate::grants::follow(&api);
     let _providing = crate::providers::start(&server, &api, &data_dir);
     let account = User::service_account("conductor-system", install::ACCOUNT);
     match Managers::start(server.client(account), Options::default()).await {

@@ -23,8 +23,3 @@ pub fn now_micro() -> String {
 pub fn micro_now() -> u128 {
     since().as_micros()
 }
-
-/// Seconds since 1970.
-pub fn seconds() -> i64 {
-    since().as_secs() as i64
-}

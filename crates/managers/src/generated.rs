@@ -193,8 +193,8 @@ impl Desk {
             }
             return Err(broken.into());
         }
-        let missing = intended.iter().zip(&live).any(|(i, (object, _))| i.wanted.is_none() && object.is_none());
-        // an implementation to be adopted bears no label of ours yet, and so is not followed
+        // what an administrator puts there, to be adopted or instead of what is lost, may bear no label of ours: it is not followed
+        let missing = live.iter().any(|(object, _)| object.is_none());
         Ok(if missing { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
     }
 }

@@ -1,29 +1,33 @@
 //! Leadership by a Lease: one process works, others wait.
+//!
+//! Clocks of several machines are not compared: a Lease has run out for who has seen it unchanged for as long as it holds.
 
 use std::time::Duration;
 
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::api::{Api, Failure, JSON};
-use crate::clock::{now_micro, seconds};
-use conductor_claims::extract;
+use crate::clock::now_micro;
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/conductor-system/leases";
 const NAME: &str = "conductor-managers";
-/// How long a Lease holds without being renewed, and how often it is.
-const HOLDS: i64 = 15;
-const RENEW: Duration = Duration::from_secs(4);
 
 /// A claim to lead.
 pub(crate) struct Lease {
     api: Api,
     identity: String,
+    /// How long it holds without being renewed.
+    holds: Duration,
+    /// The version of the Lease that was last seen, and since when.
+    seen: Mutex<Option<(String, Instant)>>,
 }
 
 impl Lease {
-    pub(crate) fn new(api: Api, identity: &str) -> Lease {
-        Lease { api, identity: identity.to_owned() }
+    pub(crate) fn new(api: Api, identity: &str, holds: Duration) -> Lease {
+        Lease { api, identity: identity.to_owned(), holds, seen: Mutex::default() }
     }
 
     /// Waits until this process leads.
@@ -34,22 +38,22 @@ impl Lease {
                 Ok(false) => {}
                 Err(failure) => tracing::debug!(%failure, "the lease could not be taken"),
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(self.holds / 15).await;
         }
     }
 
-    /// Renews; returns when leadership is lost.
+    /// Renews; returns when leadership is lost, and in time before another may have it.
     pub(crate) async fn hold(&self) {
-        let mut renewed = seconds();
+        let mut renewed = Instant::now();
         loop {
-            tokio::time::sleep(RENEW).await;
-            match self.attempt().await {
-                Ok(true) => renewed = seconds(),
-                Ok(false) => return tracing::warn!("another process leads now"),
-                Err(failure) => tracing::warn!(%failure, "the lease could not be renewed"),
-            }
-            if seconds() - renewed >= HOLDS - 2 {
-                return tracing::warn!("the lease could not be renewed in time");
+            let end = renewed + self.holds * 4 / 5;
+            tokio::time::sleep_until(end.min(Instant::now() + self.holds / 4)).await;
+            let asked = Instant::now();
+            match tokio::time::timeout_at(end, self.attempt()).await {
+                Ok(Ok(true)) => renewed = asked,
+                Ok(Ok(false)) => return tracing::warn!("another process leads now"),
+                Ok(Err(failure)) => tracing::warn!(%failure, "the lease could not be renewed"),
+                Err(_) => return tracing::warn!("the lease could not be renewed in time"),
             }
         }
     }
@@ -72,7 +76,7 @@ impl Lease {
         let live = self.api.read(&path).await?;
         let spec = json!({
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": HOLDS,
+            "leaseDurationSeconds": self.holds.as_secs().max(1),
             "renewTime": now_micro(),
         });
         let Some(mut lease) = live else {
@@ -85,9 +89,8 @@ impl Lease {
             return self.write(Method::POST, PATH, &body).await;
         };
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        let renewed = extract::seconds(lease["spec"]["renewTime"].as_str().unwrap_or_default());
         let ours = holder == self.identity;
-        if !ours && !holder.is_empty() && seconds() - renewed < HOLDS {
+        if !ours && !holder.is_empty() && !self.has_run_out(&lease) {
             return Ok(false);
         }
         if !ours {
@@ -99,6 +102,20 @@ impl Lease {
             lease["spec"][key] = value.clone();
         }
         self.write(Method::PUT, &path, &lease).await
+    }
+
+    /// Whether the Lease of another has not changed for as long as it holds.
+    fn has_run_out(&self, lease: &Value) -> bool {
+        let version = lease["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let said = lease["spec"]["leaseDurationSeconds"].as_u64().map_or(self.holds, Duration::from_secs);
+        let mut seen = self.seen.lock();
+        match &*seen {
+            Some((known, since)) if known == version => since.elapsed() >= said,
+            _ => {
+                *seen = Some((version.to_owned(), Instant::now()));
+                false
+            }
+        }
     }
 
     async fn write(&self, method: Method, path: &str, body: &Value) -> Result<bool, Failure> {

@@ -28,6 +28,7 @@ mod lease;
 mod orphans;
 pub mod parties;
 mod queue;
+mod rights;
 mod runtime;
 pub mod transport;
 mod types;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use conductor_claims::lifecycle::{CLAIM_UID, RESOURCE_UID, SYSTEM_NAMESPACE};
 use parking_lot::RwLock;
@@ -28,6 +29,8 @@ pub struct Options {
     pub types: bool,
     /// Lead only while holding the Lease, under this identity; `None`: lead at once.
     pub identity: Option<String>,
+    /// How long the Lease holds without being renewed: whole seconds, and not less than one.
+    pub lease: Duration,
     /// Whether writes go in order even where transactions are offered; for tests.
     pub ordered: bool,
     /// How many items of a type are worked on at the same time.
@@ -36,7 +39,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { volumes: true, types: true, identity: None, ordered: false, workers: 32 }
+        let lease = Duration::from_secs(15);
+        Options { volumes: true, types: true, identity: None, lease, ordered: false, workers: 32 }
     }
 }
 
@@ -117,7 +121,8 @@ impl Managers {
     pub async fn start(client: kube::Client, options: Options) -> Result<Managers, Failure> {
         let api = Api::new(client);
         let mut tasks = JoinSet::new();
-        let lease = options.identity.as_ref().map(|identity| Arc::new(Lease::new(api.clone(), identity)));
+        let lease =
+            options.identity.as_ref().map(|identity| Arc::new(Lease::new(api.clone(), identity, options.lease)));
         if let Some(lease) = lease.clone() {
             lease.acquire().await;
             tasks.spawn(async move { lease.hold().await });

@@ -28,7 +28,7 @@ async fn scenarios_on_a_real_kubernetes() {
     install::install(&api).await.expect("installed");
     let mut count = 0;
     for scenario in Scenario::all() {
-        if scenario.admission() {
+        if scenario.admission() == Some(true) {
             println!("left out on a real Kubernetes: {} (it needs our admission)", scenario.name);
             continue;
         }

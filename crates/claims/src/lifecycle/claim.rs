@@ -13,7 +13,7 @@ use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, WITHIN_CAPACITY};
 use crate::matching::{Decision, Made, Reason, Refusal, Summary, Why};
 use crate::names::derived;
-use crate::rules::{Rules, Value as Attr};
+use crate::rules::Rules;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
 use crate::views::Taken;
@@ -137,11 +137,12 @@ pub fn refused_claim(claim: &Value, message: &str, now: &str) -> Plan {
 }
 
 /// Whether a lost claim may have the resource again: one reserved for it, or another object that an administrator put under the name.
-/// The same object, free again, may have been scrubbed: its data would be gone without a word.
+/// The same object, free again, may have been scrubbed: its data would be gone without a word. That the index still shows it held means
+/// nothing: the object is as the API server has it.
 fn healed(scene: &ClaimScene<'_>) -> bool {
     let Some(Decision::Bind { why, .. }) = scene.decision else { return false };
     let another = scene.resource.is_some_and(|r| scene.claim["status"]["resourceUid"].as_str() != Some(uid(r)));
-    *why != Why::Named || another || scene.resource.is_some_and(|r| reserved_for(r, scene.claim))
+    *why == Why::Reserved || another || scene.resource.is_some_and(|r| reserved_for(r, scene.claim))
 }
 
 fn reserved_for(resource: &Value, claim: &Value) -> bool {
@@ -256,23 +257,8 @@ fn class_name(scene: &ClaimScene<'_>, resource: &Value) -> Value {
 fn offered(rules: &Rules, resource: &Value) -> Value {
     let seen = crate::extract::offer(rules, resource);
     let pairs = rules.attributes.iter().zip(seen.shape.attributes.iter());
-    let map: Map<String, Value> =
-        pairs.filter_map(|(a, v)| Some((a.name.to_string(), attribute_json(v.as_ref()?)))).collect();
+    let map: Map<String, Value> = pairs.filter_map(|(a, v)| Some((a.name.to_string(), v.as_ref()?.json()))).collect();
     Value::Object(map)
-}
-
-/// An attribute's value as JSON.
-pub(crate) fn attribute_json(value: &Attr) -> Value {
-    match value {
-        Attr::Text(text) => json!(text.as_ref()),
-        Attr::Flag(flag) => json!(flag),
-        Attr::Number(number) if number.nanos() % 1_000_000_000 == 0 => {
-            i64::try_from(number.nanos() / 1_000_000_000).map_or_else(|_| json!(number.to_string()), |n| json!(n))
-        }
-        Attr::Number(number) => json!(number.to_string()),
-        Attr::Version(version) => json!(version.text()),
-        Attr::Many(many) => json!(many.iter().map(AsRef::as_ref).collect::<Vec<&str>>()),
-    }
 }
 
 /// The references with this claim among them; `None` if there is no room, which a fresh look will see.
@@ -342,7 +328,7 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
     let mut spec = Map::new();
     for (attribute, value) in rules.attributes.iter().zip(made.attributes.iter()) {
         if let Some(value) = value {
-            spec.insert(attribute.name.to_string(), attribute_json(value));
+            spec.insert(attribute.name.to_string(), value.json());
         }
     }
     let capacity: Map<String, Value> = rules
@@ -424,7 +410,9 @@ fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
         }
         Some(_) => (
             "ResourceTaken",
-            format!("{kind} {named} is no longer this claim's: reserve it for the claim again, or delete the claim"),
+            format!(
+                "{kind} {named} is no longer this claim's: make it anew under this name, reserved for the claim, or delete the claim"
+            ),
         ),
     };
     // its own failure is said, and heals by itself; the claim is lost only where the data may be

@@ -245,7 +245,9 @@ fn ours(object: &Value, resource: &Value) -> bool {
 fn lost(scene: &ResourceScene<'_>, plan: &mut Plan) {
     let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
     let message = format!(
-        "its implementation {name} vanished and may have held data: restore it under this name, or delete the resource"
+        "its implementation {name} vanished and may have held data: restore it under this name with the label {RESOURCE_UID}: {}, or \
+         delete the resource",
+        uid(scene.resource)
     );
     let condition = Condition::new("Ready", false, "ImplementationLost", message.clone());
     say(scene, "Failed", "ImplementationLost", &message, json!({}), &[condition], plan);

@@ -182,6 +182,11 @@ impl Index {
 
     /// Says which revision of the resource holds an assumed bind; the assumption ends when the watch has come that far.
     pub fn confirm(&mut self, claim_uid: &str, revision: u64) {
+        let name = self.assumed_of.get(claim_uid);
+        if name.and_then(|name| self.get(name)).is_some_and(|offer| offer.revision >= revision) {
+            // it has come that far already, and shows something else
+            return self.forget(claim_uid);
+        }
         if let Some(assumed) = self.assumed_of.get(claim_uid).and_then(|name| self.assumed.get_mut(name)) {
             for a in assumed.iter_mut().filter(|a| a.claim.uid.as_ref() == claim_uid) {
                 a.revision = Some(revision);

@@ -8,13 +8,15 @@ mod explain;
 mod index;
 mod predicate;
 mod profile;
+mod remedy;
 mod summary;
 mod waiting;
 
 pub use decide::{Decision, Reason, Why};
-pub use explain::{Candidate, Change, Field, Ledger, Remedy};
+pub use explain::{Candidate, Ledger};
 pub use index::Index;
 pub use predicate::{Exemption, Judge, NoJudge, Refusal, refusals, refuse};
 pub(crate) use profile::capacity;
 pub use profile::{Made, make};
+pub use remedy::{Change, Field, Remedy};
 pub use summary::{Count, Summary};

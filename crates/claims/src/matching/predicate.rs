@@ -94,8 +94,8 @@ fn shape_refusals<'a>(rules: &'a Rules, wish: &'a Wish, shape: &'a Shape) -> imp
         let satisfied = rules.attributes.get(i)?.satisfied(want.as_ref()?, has);
         (!satisfied).then_some(Refusal::Attribute(i))
     });
-    let capabilities = wish.capabilities.iter().find(|c| !shape.capabilities.contains(c));
-    let modes = wish.modes.iter().find(|m| !shape.modes.contains(m));
+    let capabilities = wish.capabilities.iter().filter(|c| !shape.capabilities.contains(c));
+    let modes = wish.modes.iter().filter(|m| !shape.modes.contains(m));
     let reached = match (&wish.node, &shape.topology) {
         (Some(node), Some(topology)) => topology.reaches(node),
         _ => true,

@@ -58,10 +58,10 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
     }
     let capabilities = profile.capabilities.clone().unwrap_or_else(|| ask.wish.capabilities.clone());
     refused.extend(
-        ask.wish.capabilities.iter().find(|c| !capabilities.contains(c)).map(|c| Refusal::Capability(c.to_string())),
+        ask.wish.capabilities.iter().filter(|c| !capabilities.contains(c)).map(|c| Refusal::Capability(c.to_string())),
     );
     let modes = profile.modes.clone().unwrap_or_else(|| ask.wish.modes.clone());
-    refused.extend(ask.wish.modes.iter().find(|m| !modes.contains(m)).map(|m| Refusal::Mode(m.to_string())));
+    refused.extend(ask.wish.modes.iter().filter(|m| !modes.contains(m)).map(|m| Refusal::Mode(m.to_string())));
     let (capacity, too) = capacity(rules, judge, ask, profile);
     refused.extend(too);
     if refused.is_empty() {

@@ -104,6 +104,15 @@ fn defaults(kind: &ResourceType, claims: &str) -> Vec<Value> {
     vec![policy, binding]
 }
 
+/// What managers must have to serve a type. Who makes a type of a group of their own gives it to them.
+pub fn managing(kind: &ResourceType) -> Value {
+    let names = [&kind.names.resource, &kind.names.claim, &kind.names.class].map(|name| Names::plural(name));
+    let all: Vec<String> = names.iter().flat_map(|name| [name.clone(), format!("{name}/status")]).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let rule = rule(&[kind.group.as_str()], &all, &[&WORK[..], &["use"]].concat());
+    role(&format!("conductor:{}:manage", kind.name()), &["conductor.io/aggregate-to-managers"], &[rule])
+}
+
 /// The kinds that policies guard.
 pub struct Guarded<'g> {
     /// The type's name.

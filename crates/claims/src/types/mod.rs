@@ -7,7 +7,7 @@ mod crd;
 mod model;
 mod schema;
 
-pub use access::{CREATED_BY, CREATED_BY_GROUPS, Guarded, USE_LABEL, access, guards, role, rule};
+pub use access::{CREATED_BY, CREATED_BY_GROUPS, Guarded, USE_LABEL, access, guards, managing, role, rule};
 pub use builtin::{builtin_implementations, builtin_types, read_yaml};
 pub use compatibility::incompatibilities;
 pub use crd::{TYPE, crds, manager_crd, resource_type_crd};

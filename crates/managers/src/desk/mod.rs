@@ -13,22 +13,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use conductor_claims::lifecycle::Plan;
-use conductor_claims::matching::{Decision, Index, Reason, Summary, Why};
+use conductor_claims::matching::{Decision, Index};
 use conductor_claims::rules::Rules;
 use conductor_claims::selector::Labels;
-use conductor_claims::types::{CREATED_BY, CREATED_BY_GROUPS, USE_LABEL};
 use conductor_claims::views::Ask;
-use http::Method;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::api::{Api, Failure, JSON};
+use crate::api::{Api, Failure};
 use crate::consumers::Consumers;
 use crate::events::Events;
 use crate::expressions::{ClaimJudge, Evaluator};
 use crate::kind::Kind;
 use crate::queue::Queue;
+use crate::rights;
 use crate::transport::{Broken, Transport};
 
 pub(crate) use sinks::{DeskSink, Role};
@@ -188,55 +187,30 @@ impl Desk {
         let decision = self.decide(ask, claim);
         let class = {
             let state = self.state.lock();
-            let class = match &decision {
-                Decision::Bind { resource, why: Why::Named | Why::Matched } => {
-                    state.index.get(resource).and_then(|offer| offer.shape.class.clone())
-                }
-                Decision::Provision { class, .. } => Some(class.clone()),
-                _ => None,
-            };
-            let needed = |class: &Value| class["metadata"]["labels"][USE_LABEL] == "required";
-            class.filter(|name| state.classes.get(name.as_ref()).is_some_and(|class| needed(class)))
+            let limited = |name: &Arc<str>| state.classes.get(name.as_ref()).is_some_and(|c| rights::is_limited(c));
+            rights::class_of(&decision, &state.index).filter(limited)
         };
         let Some(class) = class else { return Ok(decision) };
-        let allowed = self.may_use(claim, &class).await;
+        let allowed = rights::may_use(&self.cx.api, &self.kind, claim, &class).await;
         if !matches!(allowed, Ok(true)) {
             let mut state = self.state.lock();
             state.index.forget(&ask.uid);
             state.index.stop_waiting(&ask.uid);
             state.index.wait(ask);
         }
-        let refused = Decision::Wait { reason: Reason::NotAllowed(class), summary: Summary::default() };
-        Ok(if allowed? { decision } else { refused })
-    }
-
-    /// Whether who made a claim has the verb `use` on a class.
-    async fn may_use(&self, claim: &Value, class: &str) -> Result<bool, Failure> {
-        let said = |key: &str| claim["metadata"]["annotations"][key].as_str().unwrap_or_default();
-        if said(CREATED_BY).is_empty() {
-            return Ok(false);
-        }
-        let (api_version, kind) = self.kind.class();
-        let served = self.cx.api.served(&api_version, kind).await?;
-        let groups: Vec<&str> = said(CREATED_BY_GROUPS).split(',').filter(|group| !group.is_empty()).collect();
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {"user": said(CREATED_BY), "groups": groups, "resourceAttributes": {
-                "verb": "use", "group": api_version.split_once('/').map_or("", |(group, _)| group),
-                "resource": served.plural, "name": class,
-            }},
-        });
-        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let answer = self.cx.api.call(Method::POST, path, JSON, review.to_string().into_bytes()).await?;
-        Ok(answer["status"]["allowed"] == true)
+        Ok(if allowed? { decision } else { rights::refused(class) })
     }
 
     /// Sends a claim's plan and settles what was assumed about it.
     pub(crate) async fn send_for_claim(&self, uid: &str, plan: Plan) -> Result<(), Broken> {
+        let (_, resource) = self.kind.resource();
+        if !plan.writes.iter().any(|w| w.target.kind == resource) {
+            // nothing is written that the watch could show: what was assumed is not so, or is shown by and by
+            self.state.lock().index.forget(uid);
+        }
         if plan.writes.is_empty() {
             return Ok(());
         }
-        let (_, resource) = self.kind.resource();
         let revision = |versions: &[String]| -> Option<u64> {
             let last = plan.writes.iter().zip(versions).rfind(|(w, _)| w.target.kind == resource)?;
             last.1.parse().ok()

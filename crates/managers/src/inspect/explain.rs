@@ -1,14 +1,16 @@
 //! Why a claim is bound to what it is, or why it waits, candidate by candidate.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
-use conductor_claims::lifecycle::refused;
+use conductor_claims::lifecycle::{condition_of, refused};
 use conductor_claims::matching::{Decision, Ledger, Reason, Why};
 use serde_json::{Value, json};
 
 use super::{Snapshot, Unanswered, kind_and_name, resolve};
 use crate::api::Api;
 use crate::expressions::{ClaimJudge, Evaluator};
+use crate::rights;
 
 /// The answer, for people and for programs.
 pub struct Explanation {
@@ -56,12 +58,28 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     let mut ledger = snapshot.index.explain(&ask, &judge);
     // the same decision, with what refused the others in numbers
     ledger.decision = snapshot.index.decide(&ask, &judge);
+    let limited = |class: &Arc<str>| {
+        let named = |c: &&Value| text(&c["metadata"]["name"]) == class.as_ref();
+        snapshot.classes.iter().find(named).is_some_and(rights::is_limited)
+    };
+    if let Some(class) = rights::class_of(&ledger.decision, &snapshot.index).filter(limited) {
+        let allowed = match rights::may_use(api, &snapshot.kind, &claim, &class).await {
+            // who may not ask that is told what the claim was told
+            Err(failure) if failure.code == 403 => {
+                condition_of(&claim, "Bound").is_none_or(|(_, reason, _)| reason != "NotAllowed")
+            }
+            allowed => allowed?,
+        };
+        if !allowed {
+            ledger.decision = rights::refused(class);
+        }
+    }
     Ok(shown(&claim, &kind_name, &ledger, &snapshot))
 }
 
 fn own_words(claim: &Value) -> Explanation {
     let status = &claim["status"];
-    let condition = conductor_claims::lifecycle::condition_of(claim, "Bound");
+    let condition = condition_of(claim, "Bound");
     let message = condition.map_or_else(|| text(&status["message"]), |(_, _, message)| message);
     let phase = Some(text(&status["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
     let text =
@@ -159,7 +177,8 @@ fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Exp
     let remedy = ledger.remedy.as_ref().map(|remedy| {
         let changes: Vec<Value> =
             remedy.changes.iter().map(|c| json!({"change": c.text, "recreate": c.recreate})).collect();
-        json!({"target": remedy.target.as_ref(), "class": remedy.class, "changes": changes})
+        let patch = remedy.patch(&snapshot.kind.rules(), claim);
+        json!({"target": remedy.target.as_ref(), "class": remedy.class, "changes": changes, "patch": patch})
     });
     let json = json!({
         "kind": kind, "namespace": namespace, "name": name, "phase": phase, "decision": said,

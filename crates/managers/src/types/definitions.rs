@@ -1,7 +1,7 @@
 //! A ResourceType makes three CRDs and keeps them.
 
 use conductor_claims::lifecycle::{Condition, status_patch};
-use conductor_claims::types::{Names, ResourceType, TYPE, access, crds, incompatibilities};
+use conductor_claims::types::{Names, ResourceType, TYPE, access, crds, incompatibilities, managing};
 use futures::TryStreamExt;
 use futures::stream::FuturesUnordered;
 use http::Method;
@@ -95,6 +95,15 @@ impl Types {
                 other => other.map(drop)?,
             }
         }
+        if !self.may_serve(&kind).await? {
+            let rules = managing(&kind)["rules"].to_string();
+            let message = format!(
+                "its kinds are not the managers' to serve: add a ClusterRole labelled conductor.io/aggregate-to-managers: \"true\" with \
+                 the rules {rules}"
+            );
+            self.say(object, Condition::new("Ready", false, "NotAllowed", message.clone())).await?;
+            return Err(Failure { code: 403, reason: "Forbidden".into(), message });
+        }
         let guards = access(&kind);
         let mut applied = FuturesUnordered::new();
         for guard in &guards {
@@ -104,6 +113,19 @@ impl Types {
         drop(applied);
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.say(object, served(&kind)).await
+    }
+
+    /// Whether the managers may write claims of a type, and so everything of it.
+    async fn may_serve(&self, kind: &ResourceType) -> Result<bool, Failure> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": "patch", "group": kind.group, "resource": Names::plural(&kind.names.claim),
+            }},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = self.cx.api.call(Method::POST, path, JSON, review.to_string().into_bytes()).await?;
+        Ok(answer["status"]["allowed"] == true)
     }
 
     async fn definition(&self, of: &Value) -> Result<Option<Value>, Failure> {

@@ -94,7 +94,12 @@ impl Types {
             }
         };
         let Err(trouble) = result else { return true };
-        tracing::warn!(%name, %trouble, "the type will be tried again");
+        if trouble.code == 403 {
+            // it is said on the type
+            tracing::debug!(%name, %trouble, "the type will be tried again");
+        } else {
+            tracing::warn!(%name, %trouble, "the type will be tried again");
+        }
         self.known.lock().dirty.insert(name);
         false
     }

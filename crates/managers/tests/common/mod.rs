@@ -1,6 +1,8 @@
 //! A cluster, managers on it, and ways to look at both.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod faulty;
+pub mod people;
 pub mod scenario;
 
 use std::time::{Duration, Instant};

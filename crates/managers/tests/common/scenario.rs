@@ -1,15 +1,16 @@
 //! Scenarios: every rule as data. Each file of `scenarios/` has steps; each step does something or expects something.
 //!
 //! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim), `expect` (objects that cover these come to be),
-//! `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (objects that admission does
-//! not let in, with a part of what it says). In expectations null is "not there" and a text that begins with ~ is "contains".
-//! A file that says `types: true` needs the built-in types, one that says `admission: true` a server with our review.
-//! CONDUCTOR_SCENARIOS names files to run alone.
+//! `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (what admission does not let in:
+//! an object to `apply` or to `delete`, and a part of what it `says`). In expectations null is "not there" and a text that begins
+//! with ~ is "contains". A file that says `types: true` needs the built-in types, one that says `admission: true` a server with our
+//! review, one that says `admission: false` a bare server, without it and without classes. CONDUCTOR_SCENARIOS names files to run alone.
 
 use std::time::{Duration, Instant};
 
 use conductor_claims::lifecycle::Target;
 use conductor_claims::types::read_yaml;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{Cluster, PATIENCE, covers};
@@ -69,6 +70,35 @@ impl Run {
         }
     }
 
+    /// Sends what is to be refused: without effect until it is, for what admission knows comes by watches, then in earnest.
+    async fn refused(&self, number: usize, refused: &Value) {
+        let deletes = refused["delete"].is_object();
+        let object = if deletes { &refused["delete"] } else { &refused["apply"] };
+        let target = Target::of(object);
+        let exists = self.cluster.get(&target).await.is_some();
+        let (method, at) = match (deletes, exists) {
+            (true, _) => (Method::DELETE, target),
+            (_, true) => (Method::PATCH, target),
+            (_, false) => (Method::POST, Target { name: String::new(), ..target }),
+        };
+        let path = self.cluster.api.path(&at).await.expect("a path");
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = if deletes { Vec::new() } else { object.to_string().into_bytes() };
+        let says = refused["says"].as_str().expect("what it says");
+        let what = format!("expected to be refused ({says}): {object}");
+        for path in [format!("{path}?dryRun=All"), path] {
+            self.wait(number, &what, async || {
+                match self.cluster.api.call(method.clone(), &path, kind, body.clone()).await {
+                    Ok(made) if path.ends_with("=All") => Err(shown(made)),
+                    Ok(made) => panic!("{} step {number}: {what}\nbut: {}", self.name, shown(made)),
+                    Err(failure) if failure.code == 422 && failure.message.contains(says) => Ok(()),
+                    Err(failure) => Err(format!("{} {}", failure.code, failure.message)),
+                }
+            })
+            .await;
+        }
+    }
+
     async fn step(&self, number: usize, step: &Value) {
         for object in list(step, "apply") {
             let target = Target::of(&object);
@@ -93,6 +123,9 @@ impl Run {
         }
         for object in list(step, "delete") {
             self.cluster.delete(&Target::of(&object)).await;
+        }
+        for refused in list(step, "refused") {
+            self.refused(number, &refused).await;
         }
         for expected in list(step, "expect") {
             let target = Target::of(&expected);
@@ -135,7 +168,7 @@ impl Scenario {
     /// All of them, or those that CONDUCTOR_SCENARIOS names.
     pub fn all() -> Vec<Scenario> {
         let only = std::env::var("CONDUCTOR_SCENARIOS").unwrap_or_default();
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../managers/tests/scenarios");
         let mut files: Vec<_> =
             std::fs::read_dir(folder).expect("scenarios").filter_map(|f| Some(f.ok()?.path())).collect();
         files.sort();
@@ -156,9 +189,9 @@ impl Scenario {
         self.content["types"] == true
     }
 
-    /// Whether it needs our review at admission.
-    pub fn admission(&self) -> bool {
-        self.content["admission"] == true
+    /// Whether it needs our review at admission, or needs that there is none.
+    pub fn admission(&self) -> Option<bool> {
+        self.content["admission"].as_bool()
     }
 
     /// Runs it; managers are running. At its end every invariant holds.

@@ -1,0 +1,142 @@
+//! `conductor explain` on a live system: to whom it says what, and that what it advises helps.
+
+mod common;
+
+use common::people::{DATABASES, people};
+use common::{Cluster, phase_is, target, volume, volume_claim};
+use conductor_claims::lifecycle::Target;
+use conductor_machinery::patch::apply_merge_patch;
+use conductor_managers::{Api, Options, inspect};
+use http::Method;
+use serde_json::{Value, json};
+
+const STORAGE: &str = "storage.conductor.io/v1alpha1";
+
+fn database(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": STORAGE, "kind": "RelationalDatabase", "metadata": {"name": name, "labels": {"tier": "a"}}, "spec": spec})
+}
+
+fn claim(namespace: &str, name: &str, spec: Value) -> Value {
+    let meta = json!({"name": name, "namespace": namespace});
+    json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClaim", "metadata": meta, "spec": spec})
+}
+
+async fn explained(api: &Api, claim: &Value) -> inspect::Explanation {
+    let meta = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
+    let word = format!("{}/{}", claim["kind"].as_str().unwrap_or_default(), meta("name"));
+    inspect::explain(api, &word, meta("namespace")).await.expect("an explanation")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_gets_numbers_and_an_admin_names() {
+    let (cluster, [jane, claus, ..]) = people().await;
+    cluster.create(&database("secret-name", json!({"engine": "mysql", "capacity": {"storage": "5Gi"}}))).await;
+    let wish = claim("shop", "db", json!({"engine": "mysql", "resources": {"requests": {"storage": "9Gi"}}}));
+    let (code, answer) =
+        jane.send(Method::POST, &format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), &wish).await;
+    assert_eq!(code, 201, "{answer}");
+    let waits =
+        |o: Option<&Value>| o.is_some_and(|o| o["status"]["message"].as_str().is_some_and(|m| m.contains("5Gi")));
+    cluster.until(&Target::of(&wish), "waits", waits).await;
+    let user = explained(&Api::new(jane.0.clone()), &wish).await;
+    assert!(user.text.contains("RelationalDatabaseClaim db: Pending"), "{}", user.text);
+    assert!(user.text.contains("0/1 match: 1 too small (largest 5Gi, asked 9Gi)"), "{}", user.text);
+    assert!(!user.text.contains("secret-name") && !user.json.to_string().contains("secret-name"), "{}", user.json);
+    let admin = explained(&Api::new(claus.0.clone()), &wish).await;
+    assert!(admin.text.contains("secret-name"), "{}", admin.text);
+    assert_eq!(admin.json["remedy"]["patch"], json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_its_maker_may_not_use_is_said() {
+    let (cluster, [jane, claus, ..]) = people().await;
+    cluster
+        .create(&json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClass", "reclaimPolicy": "Retain",
+            "metadata": {"name": "gold", "labels": {"conductor.io/use": "required"}}}))
+        .await;
+    cluster.create(&database("nugget", json!({"engine": "mysql", "class": "gold"}))).await;
+    cluster.until(&target(STORAGE, "RelationalDatabase", "", "nugget"), "free", phase_is("Available")).await;
+    let wish = claim("shop", "db", json!({"resourceName": "nugget"}));
+    let (code, answer) =
+        jane.send(Method::POST, &format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), &wish).await;
+    assert_eq!(code, 201, "{answer}");
+    let said = |o: Option<&Value>| o.is_some_and(|o| o["status"]["reason"] == "NotAllowed");
+    cluster.until(&Target::of(&wish), "may not", said).await;
+    // who may ask the authorizer, who may see everything but not ask it, and who may do neither
+    for api in [cluster.api.clone(), Api::new(claus.0.clone()), Api::new(jane.0.clone())] {
+        let answer = explained(&api, &wish).await;
+        let said = ["may not use class gold", "class gold is for those who have the verb use on it"];
+        assert!(said.iter().any(|said| answer.text.contains(said)), "{}", answer.text);
+    }
+    cluster
+        .create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "gold"}, "rules": [
+            {"apiGroups": ["storage.conductor.io"], "resources": ["relationaldatabaseclasses"], "resourceNames": ["gold"], "verbs": ["use"]}]}))
+        .await;
+    cluster
+        .create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "gold"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gold"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]}))
+        .await;
+    let answer = explained(&cluster.api, &wish).await;
+    assert!(answer.text.contains("binds to RelationalDatabase nugget"), "{}", answer.text);
+}
+
+/// A claim waits, does what `explain` advises, and is bound to what it named.
+async fn check_advice(cluster: &Cluster, resource: Value, wish: Value) {
+    cluster.create(&resource).await;
+    cluster.until(&Target::of(&resource), "free", phase_is("Available")).await;
+    cluster.create(&wish).await;
+    let at = Target::of(&wish);
+    cluster.until(&at, "waits", phase_is("Pending")).await;
+    let advice = explained(&cluster.api, &wish).await;
+    let remedy = &advice.json["remedy"];
+    assert_eq!(remedy["target"], resource["metadata"]["name"], "{}", advice.text);
+    let again = remedy["changes"].as_array().expect("changes").iter().any(|change| change["recreate"] == true);
+    if again {
+        cluster.delete(&at).await;
+        cluster.until(&at, "gone", |o| o.is_none()).await;
+        cluster.create(&apply_merge_patch(&wish, &remedy["patch"]).expect("a claim")).await;
+    } else {
+        cluster.patch(&at, remedy["patch"].clone()).await;
+    }
+    let bound = cluster.until(&at, &advice.text, phase_is("Bound")).await.expect("a claim");
+    let named = [&bound["spec"]["resourceName"], &bound["spec"]["volumeName"]];
+    assert!(named.contains(&&resource["metadata"]["name"]), "{bound}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_smallest_change_really_binds() {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options::default()).await;
+    let has = json!({"engine": "mysql", "version": "5.7", "class": "c", "capacity": {"storage": "20Gi"}});
+    let wishes = [
+        json!({"class": "c", "resources": {"requests": {"storage": "25Gi"}}}),
+        json!({"class": "c", "resources": {"limits": {"storage": "10Gi"}}}),
+        json!({"class": "c", "engine": "postgres"}),
+        json!({"class": "c", "engine": "mysql", "version": ">= 8"}),
+        json!({"class": "c", "highly-available": true}),
+        json!({"class": "c", "requests": ["replication", "backups"]}),
+        json!({"class": "c", "selector": {"matchLabels": {"tier": "b"}}}),
+        json!({"class": "c", "expression": "false"}),
+        json!({"class": "other", "engine": "mysql"}),
+        json!({"class": "", "engine": "mysql"}),
+        json!({"class": "c", "resourceName": "nowhere"}),
+        json!({"class": "other", "engine": "postgres", "version": "8.x", "resources": {"requests": {"storage": "1Ti"}, "limits": {"storage": "2Ti"}}}),
+    ];
+    for (i, wish) in wishes.into_iter().enumerate() {
+        check_advice(&cluster, database(&format!("db-{i}"), has.clone()), claim("apps", &format!("c-{i}"), wish)).await;
+    }
+    let changes = [
+        json!({"spec": {"resources": {"requests": {"storage": "25Gi"}}}}),
+        json!({"spec": {"storageClassName": "other"}}),
+        json!({"spec": {"selector": {"matchLabels": {"tier": "b"}}}}),
+        json!({"spec": {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}}),
+        json!({"spec": {"volumeName": "nowhere"}}),
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        let wish = volume_claim("apps", &format!("v-{i}"), "5Gi", "");
+        let wish = apply_merge_patch(&wish, &change).expect("a claim");
+        check_advice(&cluster, volume(&format!("pv-{i}"), "20Gi", ""), wish).await;
+    }
+}

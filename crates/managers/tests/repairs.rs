@@ -1,0 +1,125 @@
+//! A claim that lost its resource, or what is behind it, has it again when an administrator repairs that; nothing else heals it.
+
+mod common;
+
+use common::{Cluster, phase_is, target};
+use conductor_claims::lifecycle::Target;
+use conductor_managers::{Managers, Options};
+use http::Method;
+use serde_json::{Value, json};
+
+const STORAGE: &str = "storage.conductor.io/v1alpha1";
+const RDS: &str = "database.aws.conductor.io/v1alpha1";
+
+/// A database with something behind it, bound to a claim.
+async fn bound(ordered: bool) -> (Cluster, Managers, [Target; 3]) {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let managers = cluster.managers(Options { ordered, workers: 4, ..Options::default() }).await;
+    let at = [
+        target(STORAGE, "RelationalDatabase", "", "precious"),
+        target(STORAGE, "RelationalDatabaseClaim", "apps", "db"),
+        target(RDS, "RDSInstance", "conductor-system", "precious"),
+    ];
+    cluster.create(&database()).await;
+    cluster
+        .create(&json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClaim", "metadata": {"name": "db", "namespace": "apps"},
+            "spec": {"engine": "mysql"}}))
+        .await;
+    cluster.until(&at[2], "made", |o| o.is_some()).await;
+    say_ready(&cluster, &at[2]).await;
+    cluster.until(&at[1], "bound", phase_is("Bound")).await;
+    (cluster, managers, at)
+}
+
+fn database() -> Value {
+    json!({
+        "apiVersion": STORAGE, "kind": "RelationalDatabase", "metadata": {"name": "precious"},
+        "spec": {"engine": "mysql", "capacity": {"storage": "50Gi"}, "reclaimPolicy": "Retain",
+            "template": {"apiVersion": RDS, "kind": "RDSInstance", "spec": {"class": "db.t2.small"}}},
+    })
+}
+
+async fn say_ready(cluster: &Cluster, behind: &Target) {
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]});
+    cluster.patch(&behind.clone().status(), json!({"status": ready})).await;
+}
+
+/// An object as a backup has it.
+fn backup(mut object: Value) -> Value {
+    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "deletionTimestamp"] {
+        object["metadata"].as_object_mut().expect("metadata").remove(field);
+    }
+    object
+}
+
+async fn check_restored_implementation(ordered: bool) {
+    let (cluster, _managers, [database, claim, behind]) = bound(ordered).await;
+    let kept = backup(cluster.get(&behind).await.expect("an implementation"));
+    cluster.delete(&behind).await;
+    cluster.until(&claim, "lost", phase_is("Lost")).await;
+    // something else under its name is not it
+    let stranger = json!({"apiVersion": RDS, "kind": "RDSInstance", "metadata": {"name": "precious", "namespace": "conductor-system"}, "spec": {"class": "x"}});
+    cluster.create(&stranger).await;
+    say_ready(&cluster, &behind).await;
+    cluster.until(&database, "not its own", |o| o.is_some_and(|o| o["status"]["reason"] == "NameTaken")).await;
+    assert!(phase_is("Lost")(cluster.get(&claim).await.as_ref()));
+    cluster.delete(&behind).await;
+    cluster.create(&kept).await;
+    say_ready(&cluster, &behind).await;
+    cluster.until(&claim, "healed", phase_is("Bound")).await;
+    cluster.until(&database, "healed", phase_is("Bound")).await;
+}
+
+async fn check_restored_resource(ordered: bool) {
+    let (cluster, _managers, [at, claim, behind]) = bound(ordered).await;
+    // removed by force, without its implementation
+    let path = cluster.api.path(&at).await.expect("a path");
+    while cluster.get(&at).await.is_some() {
+        let free = json!({"metadata": {"finalizers": null}}).to_string().into_bytes();
+        let _ = cluster.api.call(Method::PATCH, &path, "application/merge-patch+json", free).await;
+        let _ = cluster.api.call(Method::DELETE, &path, "application/json", Vec::new()).await;
+    }
+    let gone = cluster.until(&claim, "lost", phase_is("Lost")).await.expect("a claim");
+    assert_eq!(gone["status"]["reason"], "ResourceGone");
+    assert!(cluster.get(&behind).await.is_some(), "it may hold data, and stays");
+    // made anew around what is there
+    let mut anew = database();
+    anew["spec"]["template"] = Value::Null;
+    anew["spec"]["implementationRef"] = json!({"apiVersion": RDS, "kind": "RDSInstance", "name": "precious"});
+    cluster.create(&anew).await;
+    let healed = cluster.until(&claim, "healed", phase_is("Bound")).await.expect("a claim");
+    assert_eq!(healed["spec"]["resourceName"], "precious");
+}
+
+async fn check_reserved_again(ordered: bool) {
+    let (cluster, _managers, [at, claim, _]) = bound(ordered).await;
+    // someone takes the claim off it; free again, it might have been anyone's meanwhile
+    cluster.patch(&at, json!({"spec": {"claimRefs": []}})).await;
+    let taken = cluster.until(&claim, "lost", phase_is("Lost")).await.expect("a claim");
+    assert_eq!(taken["status"]["reason"], "ResourceTaken");
+    cluster.until(&at, "kept as it is", phase_is("Released")).await;
+    cluster
+        .patch(&at, json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "db", "by": "Admin"}]}}))
+        .await;
+    cluster.patch(&at.clone().status(), json!({"status": {"phase": "Available"}})).await;
+    cluster.until(&claim, "healed", phase_is("Bound")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_behind_is_restored_from_a_backup() {
+    check_restored_implementation(false).await;
+    check_restored_implementation(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_is_made_anew_under_its_name() {
+    check_restored_resource(false).await;
+    check_restored_resource(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_is_reserved_for_its_claim_again() {
+    check_reserved_again(false).await;
+    check_reserved_again(true).await;
+}
