@@ -126,6 +126,8 @@ pub struct Inner {
     pub webhooks: Arc<crate::webhook::WebhookClient>,
     /// Who writes next where many want to.
     pub turns: crate::plugins::quota::Turns,
+    /// Parameters of policies, as they were last read.
+    pub params: crate::policies::params::Known,
     /// Whose requests are what.
     pub(crate) flows: crate::flow::Flows,
     /// For how many requests at once there is room.
@@ -208,6 +210,7 @@ impl Server {
             metrics: Metrics::default(),
             random: SystemRandom::new(),
             turns: Default::default(),
+            params: Default::default(),
             flows,
             places: options.max_reads + options.max_writes,
             reads: Gate::new(options.max_reads),

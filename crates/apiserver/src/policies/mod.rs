@@ -7,7 +7,7 @@ pub mod check;
 pub mod expressions;
 pub mod matching;
 mod mutating;
-mod params;
+pub mod params;
 mod source;
 pub mod types;
 mod validating;

@@ -148,12 +148,15 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
         }
     }
     if !invocations.is_empty() {
-        let namespace = match attributes.namespace {
-            "" => Value::Null,
-            name => super::namespace_shown(attributes.namespace_object(name)?),
-        };
+        let mut namespace = None;
+        let mut request: Option<(std::sync::Arc<Resource>, Value)> = None;
         let mut asked = false;
         for (policy, binding, matched, params) in &invocations {
+            // the same for all that see the object in the same version
+            if !request.as_ref().is_some_and(|(of, _)| std::sync::Arc::ptr_eq(of, matched)) {
+                request = Some((matched.clone(), super::expressions::request(attributes, matched)));
+            }
+            let Some((_, request)) = &request else { continue };
             let resource = attributes.resource;
             let same = std::sync::Arc::ptr_eq(matched, resource);
             let converted = match same {
@@ -168,13 +171,19 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
                 Some((object, old)) => (object, old),
                 None => (&attributes.object, attributes.old),
             };
-            if !holds(policy, binding, matched, params, seen, attributes, &mut errors) {
+            if !holds(policy, binding, request, params, seen, attributes, &mut errors) {
                 continue;
             }
             asked = true;
+            if namespace.is_none() {
+                namespace = Some(match attributes.namespace {
+                    "" => Value::Null,
+                    name => super::namespace_shown(attributes.namespace_object(name)?),
+                });
+            }
+            let namespace = namespace.as_ref().unwrap_or(&Value::Null);
             let shown = converted.unwrap_or_else(|| (attributes.object.clone(), attributes.old.clone()));
-            if let Some(changed) = invoke(policy, binding, matched, params, &namespace, shown, attributes, &mut errors)
-            {
+            if let Some(changed) = invoke(policy, binding, matched, params, namespace, shown, attributes, &mut errors) {
                 attributes.object = matching::converted(&changed, matched, resource).await?;
             }
         }
@@ -197,15 +206,15 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
 fn holds(
     policy: &Mutating,
     binding: &Binding,
-    matched: &Resource,
+    request: &Value,
     params: &Value,
     (object, old): (&Value, &Value),
     attributes: &Attributes<'_>,
     errors: &mut Errors,
 ) -> bool {
-    let (request, asker) = (super::expressions::request(attributes, matched), Asker::new(attributes));
+    let asker = Asker::new(attributes);
     // The conditions do not see the namespace.
-    let input = Input { object, old, request: &request, namespace: &Value::Null, params, asker: &asker };
+    let input = Input { object, old, request, namespace: &Value::Null, params, asker: &asker };
     policy.conditions.hold(&policy.compiler.variables, &input, policy.fail).unwrap_or_else(|error| {
         errors.add(policy, Some(binding), "Invalid", &error);
         false

@@ -1,9 +1,14 @@
 //! The objects that policies take as parameters.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::source::ParamRef;
 use crate::admission::Attributes;
+use crate::resource::Resource;
 
 /// `paramKind`
 #[derive(Clone, Debug)]
@@ -28,7 +33,7 @@ impl ParamKind {
         value.is_object().then(|| ParamKind { api_version: text("apiVersion"), kind: text("kind") })
     }
 
-    fn resource(&self, attributes: &Attributes<'_>) -> Option<std::sync::Arc<crate::resource::Resource>> {
+    fn resource(&self, attributes: &Attributes<'_>) -> Option<Arc<Resource>> {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         attributes.cx.server.catalog().find_kind(group, version, &self.kind).cloned()
     }
@@ -42,13 +47,53 @@ impl ParamKind {
     }
 }
 
+/// Parameters as they were last read: what has not changed is not read again with every request.
+#[derive(Default)]
+pub struct Known(Mutex<HashMap<(Arc<str>, String), Read>>);
+
+struct Read {
+    /// How it was shown, and in which revision.
+    resource: Arc<Resource>,
+    revision: u64,
+    object: Arc<Value>,
+}
+
+/// How many are kept.
+const MOST: usize = 1024;
+
+/// One object, as the operations before this one in the same transaction would have it.
+async fn read(resource: &Arc<Resource>, key: &str, attributes: &Attributes<'_>) -> Result<Option<Arc<Value>>, String> {
+    let Known(known) = &attributes.cx.server.params;
+    let id = (resource.table.clone(), key.to_owned());
+    let entry = attributes.view.entry(&resource.table, key).filter(|_| !attributes.view.touches(&resource.table));
+    if let Some(entry) = &entry {
+        if let Some(own) = known.lock().get(&id) {
+            if own.revision == entry.revision && Arc::ptr_eq(&own.resource, resource) {
+                return Ok(Some(own.object.clone()));
+            }
+        }
+    }
+    let current = attributes.view.get(resource, key).await.map_err(|status| status.message)?;
+    let Some(current) = current else { return Ok(None) };
+    let object = Arc::new(current.object);
+    // another may have been written between the two looks: only what was read from this very entry is kept
+    if let Some(entry) = entry.filter(|entry| current.entry.is_some_and(|own| own.revision == entry.revision)) {
+        let mut known = known.lock();
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(id, Read { resource: resource.clone(), revision: entry.revision, object: object.clone() });
+    }
+    Ok(Some(object))
+}
+
 /// The parameters of a binding for a request. `Null` stands for a policy or binding that takes none.
 pub async fn collect(
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,
     attributes: &Attributes<'_>,
-) -> Result<Vec<Value>, String> {
-    let (Some(kind), Some(reference)) = (kind, reference) else { return Ok(vec![Value::Null]) };
+) -> Result<Vec<Arc<Value>>, String> {
+    let (Some(kind), Some(reference)) = (kind, reference) else { return Ok(vec![Arc::default()]) };
     let Some(resource) = kind.resource(attributes) else { return Err(format!("paramKind kind `{kind}` not known")) };
     let namespace = match (&reference.namespace, resource.namespaced) {
         (Some(_), false) => {
@@ -65,22 +110,17 @@ pub async fn collect(
             own => own,
         },
     };
-    // As the operations before this one in the same transaction would have it.
-    let found = async |key: &str| attributes.view.get(&resource, key).await.map_err(|status| status.message);
-    let params: Vec<Value> = match (&reference.name, &reference.selector) {
-        (Some(name), _) => {
-            let current = found(&resource.key(namespace, name)).await?;
-            current.into_iter().map(|current| current.object).collect()
-        }
+    let params: Vec<Arc<Value>> = match (&reference.name, &reference.selector) {
+        (Some(name), _) => read(&resource, &resource.key(namespace, name), attributes).await?.into_iter().collect(),
         (None, Some(Err(error))) => return Err(error.clone()),
         (None, Some(Ok(selector))) => {
             let prefix = resource.prefix(namespace);
             let mut params = Vec::new();
             let nothing = serde_json::Map::new();
             for key in &attributes.view.keys(&resource.table, &prefix) {
-                let Some(current) = found(key).await? else { continue };
-                if selector.matches(current.object["metadata"]["labels"].as_object().unwrap_or(&nothing)) {
-                    params.push(current.object);
+                let Some(object) = read(&resource, key, attributes).await? else { continue };
+                if selector.matches(object["metadata"]["labels"].as_object().unwrap_or(&nothing)) {
+                    params.push(object);
                 }
             }
             params
