@@ -73,11 +73,12 @@ pub async fn run(server: Server) {
             }
             continue;
         }
-        // An owner may be let go only when all its dependents up to now are known.
+        // An owner may be let go only when all its dependents up to then are known.
+        let known = server.store().revision();
         follow.read_all(&mut |table, news| take_in(&mut graph, table, news, &mut due));
         due.into_iter().for_each(|due| queue.add(due));
         let (worker, graph) = (&worker, &graph);
-        let look = |due: Due| async move { (worker.attend(graph, &due).await, due.uid) }.boxed();
+        let look = |due: Due| async move { (worker.attend(graph, known, &due).await, due.uid) }.boxed();
         let looks: Vec<BoxFuture<'_, _>> = taken.into_iter().map(look).collect();
         let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
         while let Some((outcome, uid)) = looks.next().await {

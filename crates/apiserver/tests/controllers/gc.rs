@@ -186,6 +186,26 @@ async fn a_dependent_made_just_before_is_orphaned_too() {
     assert_eq!(orphans.iter().filter(|own| own["metadata"].get("ownerReferences").is_none()).count(), 30);
 }
 
+/// A dependent is looked at because it is new, just when its owner begins to wait for it: it may have dependents of its own by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn dependents_made_just_before_are_deleted_in_the_foreground_too() {
+    let client = Client::in_memory().await;
+    let rounds = stream::iter(0..200).map(|round| {
+        let client = client.clone();
+        async move {
+            let name = |part: &str| format!("{part}-{round}");
+            let top = owner(&client, &name("top")).await;
+            let mut held = map(&name("middle"), &[blocking(&top)]);
+            held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            let middle = client.create(MAPS, held).await;
+            client.create(MAPS, map(&name("leaf"), &[blocking(&middle)])).await;
+            client.delete(&at(&name("top")), "Foreground").await;
+            client.gone(&at(&name("leaf"))).await;
+        }
+    });
+    rounds.buffer_unordered(16).collect::<Vec<()>>().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn circles_go_as_in_kubernetes() {
     for policy in ["Background", "Foreground"] {

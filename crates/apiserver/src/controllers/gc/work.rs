@@ -54,6 +54,8 @@ enum Unclear {
     Kind,
     /// An object outside all namespaces names an owner inside one: that stays wrong.
     Scope,
+    /// An owner has just begun to wait for its dependents, of which this may have some that are not known yet.
+    News,
 }
 
 type Kinds = HashMap<(String, String), Option<Arc<Resource>>>;
@@ -95,14 +97,18 @@ impl Worker {
         self.by_table.keys().cloned().collect()
     }
 
-    /// Looks at an object and does what is to be done.
-    pub async fn attend(&self, graph: &Graph, due: &Due) -> Outcome {
+    /// Looks at an object and does what is to be done. What the graph says holds up to the revision `known`: whoever began to wait for
+    /// dependents after it is looked at again, as some of them may not be in the graph.
+    pub async fn attend(&self, graph: &Graph, known: u64, due: &Due) -> Outcome {
         let Some(entry) = self.entry(&due.at) else { return Outcome::Done };
         let Some(meta) = Meta::scan(&entry.value) else { return Outcome::Done };
         if Uid::new(&meta.uid) != due.uid {
             return Outcome::Done;
         }
-        let result = if meta.waits_for_orphans() {
+        let waits = meta.waits_for_orphans() || meta.waits_for_dependents();
+        let result = if waits && entry.revision > known {
+            return Outcome::More(vec![due.clone()]);
+        } else if meta.waits_for_orphans() {
             self.orphan(graph, due).await
         } else if meta.waits_for_dependents() {
             self.release(graph, due).await
@@ -110,7 +116,7 @@ impl Worker {
             // What is being deleted goes its own way; its dependents are looked at when it is gone.
             return Outcome::Done;
         } else {
-            self.judge(graph, due, &meta).await
+            self.judge(graph, known, due, &meta).await
         };
         result.unwrap_or_else(|status| {
             tracing::debug!(%status, table = &*due.at.table, key = &*due.at.key, "garbage collection will try again");
@@ -139,11 +145,12 @@ impl Worker {
     }
 
     /// Deletes an object that has no owner left, or takes lost owners off one that has.
-    async fn judge(&self, graph: &Graph, due: &Due, meta: &Meta<'_>) -> Result<Outcome, Status> {
-        let owners = match self.sort(graph, due, meta) {
+    async fn judge(&self, graph: &Graph, known: u64, due: &Due, meta: &Meta<'_>) -> Result<Outcome, Status> {
+        let owners = match self.sort(graph, known, due, meta) {
             Ok(owners) => owners,
             Err(Unclear::Kind) => return Ok(Outcome::Later),
             Err(Unclear::Scope) => return Ok(Outcome::Done),
+            Err(Unclear::News) => return Ok(Outcome::More(vec![due.clone()])),
         };
         if due.fresh && !owners.dangling.is_empty() {
             self.report(due, meta, &owners.dangling).await;
@@ -174,7 +181,13 @@ impl Worker {
         self.delete(due, policy).await
     }
 
-    fn sort<'m, 'a>(&self, graph: &Graph, due: &Due, meta: &'m Meta<'a>) -> Result<Owners<'m, 'a>, Unclear> {
+    fn sort<'m, 'a>(
+        &self,
+        graph: &Graph,
+        known: u64,
+        due: &Due,
+        meta: &'m Meta<'a>,
+    ) -> Result<Owners<'m, 'a>, Unclear> {
         let mut owners = Owners::default();
         let namespace = match self.by_table.get(&due.at.table) {
             Some(resource) if resource.namespaced => due.at.key.split('/').next(),
@@ -198,7 +211,12 @@ impl Worker {
             let owner = entry.as_ref().and_then(|entry| Meta::scan(&entry.value));
             match owner.filter(|owner| owner.uid == reference.uid) {
                 None => owners.dangling.push(reference),
-                Some(owner) if owner.waits_for_dependents() => owners.waiting.push(reference),
+                Some(owner) if owner.waits_for_dependents() => {
+                    if entry.as_ref().is_some_and(|entry| entry.revision > known) {
+                        return Err(Unclear::News);
+                    }
+                    owners.waiting.push(reference);
+                }
                 Some(_) => owners.solid.push(reference),
             }
         }
