@@ -3,14 +3,15 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The root of the repository: of the checkout that cargo runs this in, which need not be the one it was built in if they
-/// share a target directory.
+/// The root of the repository: of the checkout that cargo runs this in, or a test that runs this, which need not be the one it was
+/// built in if they share a target directory.
 pub fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
-        let manifest =
-            env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-        manifest.parent().map_or(manifest.clone(), Path::to_path_buf)
+        let built = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let run = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| built.to_owned(), PathBuf::from);
+        let mut above = run.ancestors().chain(built.ancestors());
+        above.find(|dir| dir.join("xtask/Cargo.toml").is_file()).unwrap_or(built).to_owned()
     })
 }
 

@@ -91,20 +91,23 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
     for round in 0..options.rounds.max(1) {
         loads.push(machine_load());
         eprintln!("round {}: etcd + kube-apiserver, load {}", round + 1, machine_load());
-        let mut kubernetes = Subject::kubernetes(&state_dir("kubernetes"))?;
-        let mut rows = if options.bind_only { Vec::new() } else { measure(&mut kubernetes, options.quick)? };
-        rows.extend(measure_bind(&mut kubernetes, options.quick)?);
-        drop(kubernetes);
+        // binding has a server of its own: the other would still be busy with what it was loaded with
+        let mut rows = match options.bind_only {
+            true => Vec::new(),
+            false => measure(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick)?,
+        };
+        rows.extend(measure_bind(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick)?);
         // what ours on the same API server is measured by
         let binder = rows.iter().find(|row| row.what == BIND).map(|row| Row { what: MANAGED, ..row.clone() });
         rows.extend(binder);
         theirs.push(rows);
         loads.push(machine_load());
         eprintln!("round {}: conductor up, load {}", round + 1, machine_load());
-        let mut conductor = Subject::conductor(&program, &state_dir("ours"))?;
-        let mut rows = if options.bind_only { Vec::new() } else { measure(&mut conductor, options.quick)? };
-        rows.extend(measure_bind(&mut conductor, options.quick)?);
-        drop(conductor);
+        let mut rows = match options.bind_only {
+            true => Vec::new(),
+            false => measure(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick)?,
+        };
+        rows.extend(measure_bind(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick)?);
         eprintln!("round {}: our managers on kube-apiserver, load {}", round + 1, machine_load());
         let mut managed = Subject::managed(&state_dir("managed"), &program)?;
         let bound = measure_bind(&mut managed, options.quick)?;
