@@ -133,9 +133,10 @@ impl Custom {
         let managed = new["metadata"].get("managedFields").cloned();
         let mut object = old.clone();
         if let Some(fields) = object.as_object_mut() {
+            // null where there was nothing changes nothing; where there was something, it is for validation to refuse
             match status {
-                Some(status) => fields.insert("status".into(), status),
-                None => fields.remove("status"),
+                Some(status) if !status.is_null() || !old["status"].is_null() => fields.insert("status".into(), status),
+                _ => fields.remove("status"),
             };
         }
         let meta = crate::write::meta_mut(&mut object);
