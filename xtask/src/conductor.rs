@@ -77,11 +77,7 @@ impl Drop for Conductor {
 
 /// Builds `conductor` as users do, and says where it is.
 pub fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "--package", "conductor"])
-        .current_dir(repository::root())
-        .status()?;
+    let status = repository::cargo().args(["build", "--release", "--package", "conductor"]).status()?;
     ensure!(status.success(), "conductor does not build: {status}");
     Ok(repository::target().join("release/conductor"))
 }

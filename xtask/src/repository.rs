@@ -1,6 +1,7 @@
 //! Where things are: the repository, its target directory, the cache of built tools.
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 /// The root of the repository: of the checkout that cargo runs this in, or a test that runs this, which need not be the one it was
@@ -13,6 +14,19 @@ pub fn root() -> &'static Path {
         let mut above = run.ancestors().chain(built.ancestors());
         above.find(|dir| dir.join("xtask/Cargo.toml").is_file()).unwrap_or(built).to_owned()
     })
+}
+
+/// Cargo, in the repository. `cargo xtask` is itself run by cargo, whose variables about the package xtask would make build
+/// scripts believe that their surroundings changed.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Cargo's target directory.

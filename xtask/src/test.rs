@@ -1,6 +1,5 @@
 //! `cargo xtask test`: everything a change must pass.
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, bail};
@@ -103,8 +102,7 @@ fn run_steps(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
 }
 
 fn run_tier(kubeconfig: &Path) -> anyhow::Result<()> {
-    let metadata = Command::new(cargo_program())
-        .current_dir(repository::root())
+    let metadata = repository::cargo()
         .args(["metadata", "--format-version=1", "--no-deps"])
         .output()
         .context("running cargo metadata")?;
@@ -127,21 +125,10 @@ fn has_tier(metadata: &Value) -> bool {
     })
 }
 
-fn cargo_program() -> PathBuf {
-    env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
-}
-
 /// Runs cargo. Tests find kubectl and helm on PATH and by `CONDUCTOR_KUBECTL` and `CONDUCTOR_HELM`.
 fn cargo(arguments: &[&str], kubeconfig: Option<&Path>) -> anyhow::Result<()> {
-    let mut command = Command::new(cargo_program());
-    command.current_dir(repository::root()).args(arguments).env_remove(KUBECONFIG);
-    // `cargo xtask` is itself run by cargo, whose variables about the package xtask would make build scripts
-    // believe that their surroundings changed.
-    for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
-            command.env_remove(name);
-        }
-    }
+    let mut command = repository::cargo();
+    command.args(arguments).env_remove(KUBECONFIG);
     let variables = [("CONDUCTOR_KUBECTL", "kubectl"), ("CONDUCTOR_HELM", "helm"), ("CONDUCTOR_CLIENTS", "clients")];
     for (variable, tool) in variables {
         if let Some(path) = tools::path(tool) {
