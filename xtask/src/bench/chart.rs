@@ -3,7 +3,7 @@ use std::fmt::Write;
 
 use super::report::{Row, figure};
 
-const LABELS: f64 = 330.0;
+const LABELS: f64 = 460.0;
 const BARS: f64 = 400.0;
 const LINE: f64 = 22.0;
 const TOP: f64 = 46.0;
