@@ -67,6 +67,7 @@ pub fn serve(
     }
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let catalog = server.catalog();
+    crate::controllers::crds::announce(server, &catalog);
     let found = match segments.as_slice() {
         ["api"] => Some(discovery::core(&catalog, accept)),
         ["apis"] => Some(discovery::groups(&catalog, accept)),

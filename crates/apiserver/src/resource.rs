@@ -130,6 +130,13 @@ impl Resource {
         }
     }
 
+    /// Lets discovery show it.
+    pub fn announce(&self) {
+        if let Nature::Custom(custom) = &self.nature {
+            custom.definition().announced.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
     /// What its objects are charged by, if its definition says so.
     pub fn charge(&self) -> Option<&crate::custom::charge::Charge> {
         match &self.nature {

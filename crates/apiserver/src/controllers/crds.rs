@@ -72,6 +72,17 @@ pub fn load(server: &Server) -> Known {
     known
 }
 
+/// What is said to be established is discovered from that moment on, also before [`run`] has heard of its own write.
+pub fn announce(server: &crate::server::Inner, catalog: &Catalog) {
+    for resource in catalog.all().iter().filter(|own| !own.is_announced()) {
+        let name = format!("{}.{}", resource.plural, resource.group);
+        let stored = server.store.get(TABLE, &name).and_then(|entry| parse_stored(&entry).ok());
+        if stored.is_some_and(|crd| crate::custom::check::is_established(&crd)) {
+            resource.announce();
+        }
+    }
+}
+
 /// Follows the definitions for as long as the server runs.
 pub async fn run(server: Server, mut known: Known) {
     let local = Local::new(&server, "kube-apiserver");
