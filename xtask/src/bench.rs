@@ -86,6 +86,26 @@ pub struct Infrastructure {
     pub output: Option<PathBuf>,
 }
 
+/// What is measured of an API server, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub enum Part {
+    /// Create, get, patch, delete, with one client and with 32
+    Verbs,
+    /// Lists of 10,000, their memory, a flood of them beside small writes
+    Lists,
+    /// Many watchers
+    Watchers,
+    /// The verbs with custom resources
+    Custom,
+    /// Server-side apply
+    Apply,
+    /// Several writes in one, where they are offered
+    Transactions,
+    /// Many definitions, and large ones
+    Definitions,
+}
+
 /// One server.
 #[derive(clap::Args)]
 #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
@@ -99,6 +119,12 @@ pub struct Api {
     /// A tenth of the load: only shows that everything works
     #[arg(long)]
     pub quick: bool,
+    /// The conductor to measure; one built in release if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    pub program: Option<PathBuf>,
+    /// Only this part; may be repeated
+    #[arg(long = "part", value_name = "PART")]
+    pub parts: Vec<Part>,
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,

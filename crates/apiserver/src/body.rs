@@ -9,11 +9,17 @@ use http_body::{Frame, SizeHint};
 use std::sync::Arc;
 use store::Entry;
 
+use crate::bulk::{Long, Sending};
+
 /// A stream of pieces, for watches.
 pub type Pieces = Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>;
 
 /// The body of an answer.
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// Whether it is long, and how many pieces were sent since others had their turn.
+    long: Option<(Long, usize)>,
+}
 
 enum Inner {
     Whole(Option<Bytes>),
@@ -33,17 +39,27 @@ struct List {
 
 /// How large the pieces of a list are.
 const PIECE: usize = 64 * 1024;
+/// From how many bytes on an answer is long: writing it takes a millisecond.
+const LONG: u64 = 1024 * 1024;
+/// How many pieces a long answer sends before others have their turn.
+const TURN: usize = 4;
+
+impl From<Inner> for Body {
+    fn from(inner: Inner) -> Body {
+        Body { inner, long: None }
+    }
+}
 
 impl Body {
     /// Nothing.
     pub fn empty() -> Body {
-        Body(Inner::Whole(None))
+        Inner::Whole(None).into()
     }
 
     /// All of it at once.
     pub fn whole(bytes: impl Into<Bytes>) -> Body {
         let bytes = bytes.into();
-        Body(Inner::Whole((!bytes.is_empty()).then_some(bytes)))
+        Inner::Whole((!bytes.is_empty()).then_some(bytes)).into()
     }
 
     /// `head`, the entries' values separated by commas, `tail`. Of every value the first `skip` bytes are replaced by `{`.
@@ -51,24 +67,32 @@ impl Body {
         let commas = items.len().saturating_sub(1);
         let shorter = skip.saturating_sub(1) * items.len();
         let remaining = head.len() + tail.len() + commas + items.iter().map(|e| e.value.len()).sum::<usize>() - shorter;
-        Body(Inner::List(List {
+        Inner::List(List {
             head: Some(head),
             items: items.into(),
             tail: Some(tail),
             first: true,
             skip,
             remaining: remaining as u64,
-        }))
+        })
+        .into()
     }
 
     /// Pieces as they come.
     pub fn stream(pieces: Pieces) -> Body {
-        Body(Inner::Stream(pieces))
+        Inner::Stream(pieces).into()
+    }
+
+    /// Counts as one of what a connection sends, if it is long.
+    pub fn sent_by(&mut self, sending: &Sending) {
+        if self.len().is_some_and(|len| len > LONG) {
+            self.long = Some((sending.one(), 0));
+        }
     }
 
     /// How many bytes it has, where that is known.
     pub fn len(&self) -> Option<u64> {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Inner::List(list) => Some(list.remaining),
             Inner::Stream(_) => None,
@@ -77,7 +101,7 @@ impl Body {
 
     /// The bytes of an answer that is whole.
     pub fn bytes(&self) -> Option<Bytes> {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => bytes.clone(),
             _ => None,
         }
@@ -90,7 +114,7 @@ impl Body {
 
     /// All bytes of a body that has an end; streams give nothing.
     pub fn into_bytes(self) -> Bytes {
-        match self.0 {
+        match self.inner {
             Inner::Whole(bytes) => bytes.unwrap_or_default(),
             Inner::List(mut list) => {
                 let mut out = BytesMut::with_capacity(list.remaining as usize);
@@ -138,7 +162,16 @@ impl http_body::Body for Body {
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let piece = match &mut self.0 {
+        if let Some((_, sent)) = &mut self.long {
+            *sent += 1;
+            if *sent > TURN {
+                *sent = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        let piece = match &mut self.inner {
+            Inner::Whole(Some(bytes)) if bytes.len() > PIECE => Some(bytes.split_to(PIECE)),
             Inner::Whole(bytes) => bytes.take(),
             Inner::List(list) => list.next(),
             Inner::Stream(pieces) => match pieces.as_mut().poll_next(cx) {

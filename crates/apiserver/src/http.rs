@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::auth::authn;
+use crate::bulk::{self, Sending};
 use crate::server::{Server, StartError};
 use crate::user::User;
 
@@ -81,7 +82,8 @@ impl Server {
         }
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let server = self.clone();
-        let done = tokio::spawn(async move { server.accept(listener, acceptor, stopped).await });
+        let threads = bulk::Threads::start().map_err(failed)?;
+        let done = tokio::spawn(async move { server.accept(listener, acceptor, threads, stopped).await });
         Ok(Listening { address, stop, done })
     }
 
@@ -129,6 +131,7 @@ impl Server {
         self,
         listener: TcpListener,
         acceptor: TlsAcceptor,
+        threads: bulk::Threads,
         mut stopped: tokio::sync::oneshot::Receiver<()>,
     ) {
         let mut builder = Builder::new(TokioExecutor::new());
@@ -143,6 +146,7 @@ impl Server {
             .initial_connection_window_size(4 << 20)
             .max_header_list_size(256 * 1024);
         let builder = Arc::new(builder);
+        let there = threads.handle();
         let graceful = GracefulShutdown::new();
         let room = Arc::new(tokio::sync::Semaphore::new(connections()));
         let mut warned: Option<Instant> = None;
@@ -165,8 +169,8 @@ impl Server {
                 }
             };
             let _ = socket.set_nodelay(true);
-            let (acceptor, builder, server, watcher) =
-                (acceptor.clone(), builder.clone(), self.clone(), graceful.watcher());
+            let (acceptor, builder, server, watcher, there) =
+                (acceptor.clone(), builder.clone(), self.clone(), graceful.watcher(), there.clone());
             tokio::spawn(async move {
                 let _permit = permit;
                 let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await {
@@ -183,13 +187,20 @@ impl Server {
                 let peer = Peer { user, address };
                 let asked = Arc::new(AtomicBool::new(false));
                 let asking = asked.clone();
+                let sending = Sending::default();
+                let answering = sending.clone();
                 let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
                     asking.store(true, Ordering::Relaxed);
                     request.extensions_mut().insert(peer.clone());
-                    let server = server.clone();
-                    async move { Ok::<_, std::convert::Infallible>(server.handle(request).await) }
+                    let (server, sending) = (server.clone(), answering.clone());
+                    async move {
+                        let mut response = server.handle(request).await;
+                        response.body_mut().sent_by(&sending);
+                        Ok::<_, std::convert::Infallible>(response)
+                    }
                 });
                 let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+                let connection = bulk::drive(Box::pin(watcher.watch(connection)), sending, there);
                 // Who opens a connection and asks nothing has no business with one.
                 let silent = async {
                     tokio::time::sleep(PATIENCE).await;
@@ -198,7 +209,7 @@ impl Server {
                     }
                 };
                 tokio::select! {
-                    ended = watcher.watch(connection) => if let Err(error) = ended {
+                    ended = connection => if let Some(Err(error)) = ended {
                         tracing::debug!(%error, %address, "a connection ended");
                     },
                     () = silent => tracing::debug!(%address, "a connection without a request is closed"),

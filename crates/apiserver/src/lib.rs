@@ -15,6 +15,7 @@ pub mod audit;
 pub mod auth;
 pub mod body;
 mod bootstrap;
+pub mod bulk;
 pub mod catalog;
 mod context;
 mod controllers;

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::report::{self, Row, figure, machine_load};
 use super::subject::Subject;
-use super::{Api, Compare, bind, chart, workloads};
+use super::{Api, Compare, Part, bind, chart, workloads};
 use crate::repository;
 
 /// What the project aims for: how many times better than etcd + kube-apiserver, or an absolute limit.
@@ -37,9 +37,9 @@ const BIND: &str = "bind volume claims, 32 clients";
 /// The same, with ours on Kubernetes' own API server.
 const MANAGED: &str = "bind volume claims, 32 clients, our managers on kube-apiserver";
 
-fn measure(subject: &mut Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
+fn measure(subject: &mut Subject, quick: bool, parts: &[Part]) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let measured = runtime.block_on(workloads::run(subject, quick));
+    let measured = runtime.block_on(workloads::run(subject, quick, parts));
     ended(subject, measured)
 }
 
@@ -65,7 +65,10 @@ pub fn state_dir(name: &str) -> PathBuf {
 
 /// Measures one server and prints a table.
 pub fn one(options: &Api) -> anyhow::Result<()> {
-    let program = if options.kubeconfig.is_none() { Some(crate::conductor::build()?) } else { None };
+    let program = match (&options.kubeconfig, &options.program) {
+        (None, None) => Some(crate::conductor::build()?),
+        (_, program) => program.clone(),
+    };
     let mut rounds = Vec::new();
     for round in 0..options.rounds.max(1) {
         eprintln!("round {}: load {}", round + 1, machine_load());
@@ -73,7 +76,7 @@ pub fn one(options: &Api) -> anyhow::Result<()> {
             (Some(kubeconfig), _) => Subject::foreign(kubeconfig)?,
             (None, program) => Subject::conductor(program.as_deref().context("not built")?, &state_dir("ours"))?,
         };
-        rounds.push(measure(&mut subject, options.quick)?);
+        rounds.push(measure(&mut subject, options.quick, &options.parts)?);
     }
     let rows = report::medians(&rounds);
     match options.json {
@@ -94,7 +97,7 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
         // binding has a server of its own: the other would still be busy with what it was loaded with
         let mut rows = match options.bind_only {
             true => Vec::new(),
-            false => measure(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick)?,
+            false => measure(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick, &[])?,
         };
         rows.extend(measure_bind(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick)?);
         // what ours on the same API server is measured by
@@ -105,7 +108,7 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
         eprintln!("round {}: conductor up, load {}", round + 1, machine_load());
         let mut rows = match options.bind_only {
             true => Vec::new(),
-            false => measure(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick)?,
+            false => measure(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick, &[])?,
         };
         rows.extend(measure_bind(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick)?);
         eprintln!("round {}: our managers on kube-apiserver, load {}", round + 1, machine_load());

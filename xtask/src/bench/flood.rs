@@ -2,7 +2,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use serde_json::json;
 
 use super::load::{drive, quantile};
@@ -20,26 +20,13 @@ pub async fn run(endpoint: &Endpoint, writes: usize) -> anyhow::Result<Vec<Row>>
     let alone = drive(&quiet, 1, writes, move |index| kind.create("unloaded", index)).await?;
 
     let done = Arc::new(AtomicBool::new(false));
-    let mut lists = tokio::task::JoinSet::new();
-    for _ in 0..LISTS {
-        let (done, flooder) = (done.clone(), flooder.clone());
-        lists.spawn(async move {
-            let mut connection = flooder.connect().await?;
-            let mut answered = 0;
-            while !done.load(Ordering::Relaxed) {
-                let answer = connection.request("GET", &kind.path(), None).await?;
-                ensure!(matches!(answer.code, 200 | 429), "a list was answered with {}", answer.code);
-                answered += usize::from(answer.code == 200);
-            }
-            Ok(answered)
-        });
-    }
+    let flood = {
+        let done = done.clone();
+        std::thread::spawn(move || flood(&flooder, &done))
+    };
     let beside = drive(&quiet, 1, writes, move |index| kind.create("loaded", index)).await;
     done.store(true, Ordering::Relaxed);
-    let mut answered = 0;
-    while let Some(own) = lists.join_next().await {
-        answered += own??;
-    }
+    let answered = flood.join().map_err(|_| anyhow!("the flood panicked"))??;
     ensure!(answered > 0, "the flood was none");
     let beside = beside?;
     drive(endpoint, 32, writes, move |index| kind.delete("unloaded", index)).await?;
@@ -49,6 +36,36 @@ pub async fn run(endpoint: &Endpoint, writes: usize) -> anyhow::Result<Vec<Row>>
         row("create by one user: 99th percentile", &alone.latencies),
         row("the same while another floods with lists of 10,000", &beside.latencies),
     ])
+}
+
+/// Lists and lists again, on one processor, until it is told that it is enough. How many lists it got.
+fn flood(endpoint: &Endpoint, done: &Arc<AtomicBool>) -> anyhow::Result<usize> {
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(0);
+    // Where that is not to be had it floods from all of them, which is harder.
+    let _ = rustix::thread::sched_setaffinity(None, &one);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut lists = tokio::task::JoinSet::new();
+        for _ in 0..LISTS {
+            let (endpoint, done) = (endpoint.clone(), done.clone());
+            lists.spawn(async move {
+                let mut connection = endpoint.connect().await?;
+                let mut answered = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let answer = connection.request("GET", &Kind::ConfigMap.path(), None).await?;
+                    ensure!(matches!(answer.code, 200 | 429), "a list was answered with {}", answer.code);
+                    answered += usize::from(answer.code == 200);
+                }
+                Ok(answered)
+            });
+        }
+        let mut answered = 0;
+        while let Some(own) = lists.join_next().await {
+            answered += own??;
+        }
+        Ok(answered)
+    })
 }
 
 /// A service account that may do everything with ConfigMaps.

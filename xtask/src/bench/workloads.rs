@@ -3,8 +3,10 @@ use std::time::{Duration, Instant};
 
 use super::wire::Endpoint;
 use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
 use serde_json::Value;
 
+use super::Part;
 use super::definitions;
 use super::flood;
 use super::load::{Outcome, drive, quantile};
@@ -27,7 +29,7 @@ struct Amounts {
 }
 
 /// Measures one server.
-pub async fn run(subject: &Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
+pub async fn run(subject: &Subject, quick: bool, parts: &[Part]) -> anyhow::Result<Vec<Row>> {
     let part = |full: usize| if quick { full / 10 } else { full };
     let amounts = Amounts {
         alone: part(2_000),
@@ -49,7 +51,7 @@ pub async fn run(subject: &Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
         rows.push(Row::new("memory, idle", Unit::Mebibytes, memory));
     }
     prepare(endpoint).await?;
-    let measured = measure(subject, &amounts, &mut rows).await;
+    let measured = measure(subject, &amounts, parts, &mut rows).await;
     let cleaned = clean(endpoint).await;
     // What went wrong first is what matters: a server that is gone cannot be cleaned either.
     measured?;
@@ -57,21 +59,37 @@ pub async fn run(subject: &Subject, quick: bool) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-async fn measure(subject: &Subject, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let endpoint = &subject.endpoint;
-    verbs(
-        endpoint,
-        Kind::ConfigMap,
-        1,
-        amounts.alone,
-        rows,
-        ["create, 1 client", "get, 1 client", "patch, 1 client", "delete, 1 client"],
-    )
-    .await?;
-    let names = ["create, 32 clients", "get, 32 clients", "patch, 32 clients", "delete, 32 clients"];
-    verbs(endpoint, Kind::ConfigMap, 32, amounts.together, rows, names).await?;
-    lists(subject, amounts.listed, rows).await?;
+async fn measure(subject: &Subject, amounts: &Amounts, parts: &[Part], rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    for part in Part::value_variants().iter().filter(|part| parts.is_empty() || parts.contains(part)) {
+        match part {
+            Part::Verbs => builtin(&subject.endpoint, amounts, rows).await?,
+            Part::Lists => lists(subject, amounts.listed, rows).await?,
+            Part::Watchers => crowds(&subject.endpoint, amounts, rows).await?,
+            Part::Custom => custom(&subject.endpoint, amounts, rows).await?,
+            Part::Apply => apply(&subject.endpoint, amounts, rows).await?,
+            Part::Transactions => transactions(&subject.endpoint, amounts, rows).await?,
+            Part::Definitions => {
+                // A real kube-apiserver takes a megabyte and more for each: a tenth of them is enough to know.
+                let count = if has_transactions(&subject.endpoint).await? {
+                    amounts.definitions
+                } else {
+                    amounts.definitions / 10
+                };
+                definitions::run(subject, count, rows).await.context("definitions")?;
+            }
+        }
+    }
+    Ok(())
+}
 
+async fn builtin(endpoint: &Endpoint, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let names = ["create, 1 client", "get, 1 client", "patch, 1 client", "delete, 1 client"];
+    verbs(endpoint, Kind::ConfigMap, 1, amounts.alone, rows, names).await?;
+    let names = ["create, 32 clients", "get, 32 clients", "patch, 32 clients", "delete, 32 clients"];
+    verbs(endpoint, Kind::ConfigMap, 32, amounts.together, rows, names).await
+}
+
+async fn crowds(endpoint: &Endpoint, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let crowd = watchers::run(endpoint, 100, amounts.watched, false).await.context("100 watchers")?;
     let rate = crowd.delays.len() as f64 / crowd.took.as_secs_f64();
     let row = Row::new("100 watchers, 8 writers: events", Unit::PerSecond, rate);
@@ -82,31 +100,40 @@ async fn measure(subject: &Subject, amounts: &Amounts, rows: &mut Vec<Row>) -> a
     let rate = crowd.creates as f64 / crowd.took.as_secs_f64();
     let row = Row::new("1,000 watchers with selectors, 8 writers: creates", Unit::PerSecond, rate);
     rows.push(row.with(quantile(&crowd.delays, 0.5), quantile(&crowd.delays, 0.99)));
+    Ok(())
+}
 
+async fn custom(endpoint: &Endpoint, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let names = [
         "custom resource: create, 32 clients",
         "custom resource: get, 32 clients",
         "custom resource: patch, 32 clients",
         "custom resource: delete, 32 clients",
     ];
-    verbs(endpoint, Kind::Gadget, 32, amounts.custom, rows, names).await?;
+    verbs(endpoint, Kind::Gadget, 32, amounts.custom, rows, names).await
+}
 
+async fn apply(endpoint: &Endpoint, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let kind = Kind::ConfigMap;
     drive(endpoint, 32, amounts.applied, move |index| kind.apply("applied", index, 0)).await?;
     let done = drive(endpoint, 32, amounts.applied, move |index| kind.apply("applied", index, 1)).await?;
     rows.push(timed("server-side apply, 32 clients", &done));
     drive(endpoint, 32, amounts.applied, move |index| kind.delete("applied", index)).await?;
+    Ok(())
+}
 
-    let offered = endpoint.request("GET", "/apis/transactions.conductor.io/v1alpha1", None).await?.code == 200;
-    if offered {
+async fn has_transactions(endpoint: &Endpoint) -> anyhow::Result<bool> {
+    Ok(endpoint.request("GET", "/apis/transactions.conductor.io/v1alpha1", None).await?.code == 200)
+}
+
+async fn transactions(endpoint: &Endpoint, amounts: &Amounts, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    if has_transactions(endpoint).await? {
         let done = drive(endpoint, 1, amounts.pairs / 5, |index| objects::pair("alone", index)).await?;
         rows.push(timed("transaction of two creates, 1 client", &done));
         let done = drive(endpoint, 32, amounts.pairs, |index| objects::pair("pair", index)).await?;
         rows.push(timed("transaction of two creates, 32 clients", &done));
     }
-    // A real kube-apiserver takes a megabyte and more for each: a tenth of them is enough to know.
-    let definitions = if offered { amounts.definitions } else { amounts.definitions / 10 };
-    definitions::run(subject, definitions, rows).await.context("definitions")
+    Ok(())
 }
 
 fn timed(what: &'static str, done: &Outcome) -> Row {
@@ -161,7 +188,7 @@ async fn lists(subject: &Subject, count: usize, rows: &mut Vec<Row>) -> anyhow::
     if let Some(memory) = subject.memory() {
         rows.push(Row::new("memory, after listing them 12 times", Unit::Mebibytes, memory));
     }
-    rows.extend(flood::run(endpoint, 300).await.context("a flood of lists")?);
+    rows.extend(flood::run(endpoint, 1_000).await.context("a flood of lists")?);
     drive(endpoint, 32, count, move |index| kind.delete("listed", index)).await?;
     Ok(())
 }
