@@ -19,13 +19,17 @@ pub struct Conductor {
 }
 
 /// Starts `conductor up` on an empty data directory in `dir`, and waits until it says that it is ready.
-pub fn start(program: &Path, dir: &Path) -> anyhow::Result<Conductor> {
+/// `tokens` says which tokens stand for whom, as `--token-auth-file` takes it.
+pub fn start(program: &Path, dir: &Path, tokens: Option<&Path>) -> anyhow::Result<Conductor> {
     let _ = fs::remove_dir_all(dir);
     fs::create_dir_all(dir)?;
     let log = File::create(dir.join("log"))?;
-    let child = Command::new(program)
-        .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(dir.join("data"))
+    let mut command = Command::new(program);
+    command.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.join("data"));
+    if let Some(tokens) = tokens {
+        command.arg("--token-auth-file").arg(tokens);
+    }
+    let child = command
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

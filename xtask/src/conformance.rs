@@ -1,7 +1,9 @@
 //! Kubernetes' own end-to-end tests, those of them that need an API server and no container.
 //!
 //! Which these are is data, `tools/conformance/specs.json`. Nodes are played by `fakelet`, scheduler and workloads' controllers
-//! are Kubernetes' own on either server, so that what fails here and passes there is a bug of ours.
+//! are Kubernetes' own on either server, so that what fails here and passes there is a bug of ours. A suite may also be scripts:
+//! kubectl's own tests.
+mod cmd;
 mod report;
 
 use std::fs::{self, File};
@@ -34,8 +36,8 @@ pub struct Options {
     /// Only these suites of tools/conformance/specs.json (repeatable)
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
-    /// Instead of the suites, the specs whose names match this
-    #[arg(long, value_name = "REGEX", conflicts_with = "suite")]
+    /// Instead of the suites, the specs whose names match this; with `--suite cmd`, only these of its functions
+    #[arg(long, value_name = "REGEX")]
     focus: Option<String>,
     /// How many specs at once, where a suite does not say
     #[arg(long, value_name = "N", default_value_t = 4)]
@@ -48,7 +50,9 @@ pub struct Options {
 /// `cargo xtask conformance`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let specs = specs()?;
+    ensure!(options.focus.is_none() || options.suite.iter().all(|name| name == "cmd"), "--focus is instead of --suite");
     let focused = options.focus.as_ref().map(|focus| json!({"name": "focus", "focus": focus}));
+    let focused = focused.filter(|_| options.suite.is_empty());
     let suites = match &focused {
         Some(suite) => vec![suite],
         None => chosen(&specs, &options.suite)?,
@@ -59,21 +63,33 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let dir = options.output.clone().unwrap_or_else(|| repository::target().join("conformance"));
     let dir = std::path::absolute(dir)?;
     fs::create_dir_all(&dir)?;
-    let mut cluster = Cluster::start(options, &specs, &dir)?;
+    let (scripts, specified): (Vec<&Value>, Vec<&Value>) =
+        suites.into_iter().partition(|suite| suite["scripts"].is_string());
     let mut reports = Vec::new();
-    for suite in suites {
-        let name = suite["name"].as_str().unwrap_or_default();
-        eprintln!("\n==> {name}");
-        let report = cluster.run(suite, &specs, options, &dir)?;
-        println!("{name}: {}", report.counts());
-        reports.push(report);
+    for (suites, nodes) in [(specified, true), (scripts, false)] {
+        if suites.is_empty() {
+            continue;
+        }
+        let mut cluster = Cluster::start(options, &specs, &dir, nodes)?;
+        for suite in suites {
+            let name = suite["name"].as_str().unwrap_or_default();
+            eprintln!("\n==> {name}");
+            let report = if nodes {
+                cluster.run(suite, &specs, options, &dir)?
+            } else {
+                let only = options.focus.as_deref().unwrap_or(".*");
+                cmd::run(&cluster.kubeconfig, only, &skipped(&Value::Null, suite), &dir)?
+            };
+            println!("{name}: {}", report.counts());
+            reports.push(report);
+        }
+        cluster.still_well()?;
     }
     let all = reports.into_iter().fold(Report::default(), Report::and);
     println!("\n{all}");
     let list = dir.join("results.txt");
     fs::write(&list, all.list()).with_context(|| format!("writing {}", list.display()))?;
     eprintln!("every spec and how it went: {}", list.display());
-    cluster.still_well()?;
     ensure!(all.failed() == 0, "{} of Kubernetes' specs fail", all.failed());
     ensure!(all.passed() > 0, "no spec was run: see {}", dir.display());
     Ok(())
@@ -151,7 +167,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(options: &Options, specs: &Value, dir: &Path) -> anyhow::Result<Cluster> {
+    /// Starts one; without `nodes` nothing runs in it, and there is a user by token for kubectl's tests.
+    fn start(options: &Options, specs: &Value, dir: &Path, nodes: bool) -> anyhow::Result<Cluster> {
+        let tokens = if nodes { None } else { Some(cmd::prepare(dir)?) };
         let mut cluster = Cluster { kubeconfig: PathBuf::new(), helpers: Vec::new(), ours: None, real: None };
         if let Some(file) = &options.kubeconfig {
             cluster.kubeconfig = std::path::absolute(file)?;
@@ -162,15 +180,19 @@ impl Cluster {
             asked.apiserver_arg = vec!["--enable-aggregator-routing=true".into()];
             asked.unlimited_qps = true;
             asked.controllers = Some("*".into());
+            asked.token_auth_file = tokens;
             kubernetes::down(Some(&state))?;
             cluster.real = Some(state.clone());
             cluster.kubeconfig = kubernetes::up(&asked)?.kubeconfig();
         } else {
             let program = options.program.clone().map_or_else(conductor::build, Ok)?;
             let state = dir.join("ours");
-            cluster.ours = Some(conductor::start(&program, &state)?);
+            cluster.ours = Some(conductor::start(&program, &state, tokens.as_deref())?);
             cluster.kubeconfig = state.join(conductor::KUBECONFIG);
             cluster.manage(specs, dir)?;
+        }
+        if !nodes {
+            return Ok(cluster);
         }
         cluster.help(Program::KubeScheduler, &[], dir)?;
         let kubeconfig = cluster.kubeconfig.display();
@@ -274,7 +296,8 @@ mod tests {
         let suites = chosen(&specs, &[]).expect("suites");
         assert!(!suites.is_empty());
         for suite in suites {
-            assert!(suite["name"].is_string() && suite["focus"].is_string(), "{suite}");
+            assert!(suite["name"].is_string(), "{suite}");
+            assert!(suite["focus"].is_string() || suite["scripts"].is_string(), "{suite}");
             for list in [&specs["skip"], &suite["skip"]] {
                 for skip in list.as_array().into_iter().flatten() {
                     assert!(skip["specs"].is_string() && skip["why"].is_string(), "{skip}");

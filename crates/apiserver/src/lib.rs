@@ -10,6 +10,7 @@
 //! ```
 
 pub mod admission;
+mod aggregation;
 mod answer;
 pub mod audit;
 pub mod auth;

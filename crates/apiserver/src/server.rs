@@ -228,6 +228,7 @@ impl Server {
         crate::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::auth::rbac::bootstrap::run(&server).await.map_err(StartError::Bootstrap)?;
         crate::flow::defaults::run(&server).await.map_err(StartError::Bootstrap)?;
+        crate::aggregation::registered::bootstrap(&server).await.map_err(StartError::Bootstrap)?;
         crate::kubernetes::publish(&server, None).await.map_err(StartError::Bootstrap)?;
         crate::controllers::start(&server, definitions);
         Ok(server)

@@ -41,7 +41,7 @@ impl Subject {
     /// A new `conductor up` on an empty data directory.
     pub fn conductor(program: &Path, dir: &Path) -> anyhow::Result<Subject> {
         let started = Instant::now();
-        let process = Process::Ours(conductor::start(program, dir)?);
+        let process = Process::Ours(conductor::start(program, dir, None)?);
         let endpoint = Endpoint::from_kubeconfig(&dir.join(conductor::KUBECONFIG))?;
         let mut subject = Subject { endpoint, ready: None, process, managers: None };
         subject.wait_ready()?;

@@ -56,6 +56,19 @@ impl Report {
         Ok(Report(outcomes))
     }
 
+    /// Reads what `tools/conformance/cmd.sh` says of its functions.
+    pub fn of_functions(text: &str) -> Report {
+        let line = |line: &str| {
+            let (how, name) = line.split_once(' ')?;
+            match how {
+                "passed" => Some((name.to_owned(), Outcome::Passed)),
+                "FAILED" => name.split_once(": ").map(|(name, why)| (name.to_owned(), Outcome::Failed(why.into()))),
+                _ => None,
+            }
+        };
+        Report(text.lines().filter_map(line).collect())
+    }
+
     /// Both.
     pub fn and(mut self, other: Report) -> Report {
         self.0.extend(other.0);
@@ -134,5 +147,12 @@ mod tests {
         assert_eq!(report.list().lines().next(), Some("FAILED: [sig-a] breaks"));
         assert!(report.to_string().contains("    e2e/a.go:7: no such thing\n"), "{report}");
         assert!(Report::read(&json!({})).is_err());
+    }
+
+    #[test]
+    fn functions_are_told_line_by_line() {
+        let report = Report::of_functions("passed run_a_tests\nFAILED run_b_tests: see b.log\n");
+        assert_eq!(report.counts(), "1 passed, 1 failed, 0 do not apply");
+        assert!(report.to_string().contains("FAILED run_b_tests\n    see b.log\n"), "{report}");
     }
 }

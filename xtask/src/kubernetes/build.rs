@@ -21,6 +21,8 @@ pub enum Program {
     KubeControllerManager,
     /// The command line client.
     Kubectl,
+    /// Its plugin that converts manifests, which its own tests use.
+    KubectlConvert,
     /// The package manager.
     Helm,
     /// Controllers written with client-go and controller-runtime.
@@ -38,7 +40,8 @@ pub enum Program {
 
 impl Program {
     /// What `cargo xtask conformance` needs besides, and nobody else: its build takes minutes.
-    pub const CONFORMANCE: [Program; 4] = [Self::E2e, Self::Ginkgo, Self::KubeScheduler, Self::Fakelet];
+    pub const CONFORMANCE: [Program; 5] =
+        [Self::E2e, Self::Ginkgo, Self::KubeScheduler, Self::Fakelet, Self::KubectlConvert];
 
     /// All that the tests need, in the order they are built: what takes longest first.
     pub const ALL: [Program; 6] =
@@ -51,6 +54,7 @@ impl Program {
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
+            Self::KubectlConvert => "kubectl-convert",
             Self::Helm => "helm",
             Self::Clients => "clients",
             Self::E2e => "e2e.test",
@@ -84,7 +88,7 @@ impl Program {
         match self {
             Self::E2e => ("test", "k8s.io/kubernetes/test/e2e".into()),
             Self::Ginkgo => ("build", "github.com/onsi/ginkgo/v2/ginkgo".into()),
-            Self::KubeScheduler => ("build", "k8s.io/kubernetes/cmd/kube-scheduler".into()),
+            Self::KubeScheduler | Self::KubectlConvert => ("build", format!("k8s.io/kubernetes/cmd/{}", self.name())),
             _ => ("build", format!("./cmd/{}", self.name())),
         }
     }
@@ -164,6 +168,7 @@ fn ldflags(program: Program, go_mod: &str) -> anyhow::Result<String> {
         Program::KubeApiserver
         | Program::KubeControllerManager
         | Program::Kubectl
+        | Program::KubectlConvert
         | Program::E2e
         | Program::KubeScheduler => {
             let version = required(go_mod, "k8s.io/kubernetes")?;

@@ -4,7 +4,7 @@ pub mod crds;
 pub mod endpoints;
 pub mod events;
 mod flows;
-mod follow;
+pub mod follow;
 pub mod gc;
 pub mod namespaces;
 mod policies;
@@ -29,6 +29,7 @@ pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, events::run(server.clone()));
     spawn(server, policies::run(server.clone()));
     spawn(server, flows::run(server.clone()));
+    spawn(server, crate::aggregation::registered::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.

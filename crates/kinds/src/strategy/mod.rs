@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::value::{get, has, int, keep, remove, same, set};
 use special::{
     condition_times, data_sources, drop_device_fields, drop_topology, generate_selector, kept_decisions,
-    name_only_secrets, old_template_generation, own_label, own_namespace, phase_transition, reset_status,
+    name_only_secrets, old_template_generation, own_label, own_namespace, phase_transition, reset_status, served_here,
     stored_version, template_generation,
 };
 
@@ -210,6 +210,7 @@ pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
         ("discovery.k8s.io", "EndpointSlice") => drop_topology(object, &Value::Null),
         ("resource.k8s.io", "ResourceSlice") => drop_device_fields(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_version(object),
+        ("apiregistration.k8s.io", "APIService") if !has(object, "spec.service") => served_here(object),
         _ => {}
     }
 }

@@ -24,6 +24,16 @@ pub(super) fn reset_status(group: &str, kind: &str, object: &mut Value) {
     set(object, "", "status", status);
 }
 
+/// What this server itself serves is there.
+pub(super) fn served_here(service: &mut Value) {
+    let now = get(service, "metadata.creationTimestamp").clone();
+    let local = json!({
+        "type": "Available", "status": "True", "reason": "Local", "lastTransitionTime": now,
+        "message": "Local APIServices are always available",
+    });
+    set(service, "status", "conditions", json!([local]));
+}
+
 pub(super) fn own_label(namespace: &mut Value) {
     let name = text(namespace, "metadata.name").to_owned();
     set(namespace, "metadata.labels", "kubernetes.io/metadata.name", name);
