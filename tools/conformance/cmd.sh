@@ -53,9 +53,27 @@ kube::util::test_client_certificate_authentication_enabled() { true; }
   kubectl create clusterrolebinding everybody --clusterrole=cluster-admin \
     --group=system:authenticated --group=the-group
   # They expect a server without kinds, classes and nodes of its own, but for one.
+  kubectl create -f - <<'POLICY'
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: one-node}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [nodes]}]
+  validations: [{expression: 'object.metadata.name == "127.0.0.1"'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: one-node}
+spec: {policyName: one-node, validationActions: [Deny]}
+POLICY
   kubectl delete customresourcedefinitions,storageclasses,nodes --all
-  kubectl create -f - <<<'{"apiVersion": "v1", "kind": "Node",
-    "metadata": {"name": "127.0.0.1", "annotations": {"save-managers": "true"}}, "status": {"capacity": {"memory": "1Gi"}}}'
+  kubectl create -f - <<'NODE'
+apiVersion: v1
+kind: Node
+metadata: {name: 127.0.0.1, annotations: {save-managers: "true"}}
+status: {capacity: {memory: 1Gi}}
+NODE
 } >>"${logs}/setup.log" 2>&1
 
 runTests >>"${logs}/setup.log" 2>&1

@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         None => chosen(&specs, &options.suite)?,
     };
     let mut programs = Program::CONFORMANCE.to_vec();
-    programs.extend([Program::Kubectl, Program::KubeControllerManager]);
+    programs.extend([Program::Kubectl, Program::KubeControllerManager, Program::Etcd]);
     build::build(&programs)?;
     let dir = options.output.clone().unwrap_or_else(|| repository::target().join("conformance"));
     let dir = std::path::absolute(dir)?;
@@ -196,7 +196,11 @@ impl Cluster {
         }
         cluster.help(Program::KubeScheduler, &[], dir)?;
         let kubeconfig = cluster.kubeconfig.display();
-        let arguments = [format!("--kubeconfig={kubeconfig}"), format!("--state-dir={}", dir.join("pods").display())];
+        let arguments = [
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--state-dir={}", dir.join("pods").display()),
+            format!("--etcd={}", Program::Etcd.path()?.display()),
+        ];
         let nodes = Helper::start(Program::Fakelet, &arguments, &dir.join("fakelet.log"))?;
         cluster.helpers.push((Program::Fakelet, nodes));
         Ok(cluster)

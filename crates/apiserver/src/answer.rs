@@ -139,6 +139,22 @@ impl Server {
         if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
             return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
         }
+        if let Some(remote) = inner.remotes.of_path(&info.path) {
+            let mut held = inner.bodies.account(&user.name);
+            let read = match body.take() {
+                Some(body) => read_body(body, &mut held).await,
+                None => Ok(Bytes::new()),
+            };
+            let body = match read {
+                Ok(body) => body,
+                Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            };
+            if let Some(record) = record {
+                record.sent(&parts.headers, &body);
+            }
+            let response = crate::aggregation::proxy::forward(inner, &remote, &user, &parts, body, time).await;
+            return inner.finish(response, &parts.headers, &parts.method, Vec::new());
+        }
         if !info.is_resource {
             let response = crate::paths::serve(inner, &parts.method, &info, &query, &parts.headers, accept);
             return inner.finish(response, &parts.headers, &parts.method, Vec::new());

@@ -20,13 +20,28 @@ pub async fn run(server: &Server) -> Result<(), Status> {
     }
     // What servers beside this one trust, and since when old tokens are counted: others' programs look for both.
     let since = server.0.now().chars().take(10).collect::<String>();
-    for (name, key, value) in [
-        ("extension-apiserver-authentication", "client-ca-file", server.0.pki.ca()),
-        ("kube-apiserver-legacy-service-account-token-tracking", "since", &since),
+    let trusted = json!({
+        "client-ca-file": server.0.pki.ca(),
+        "requestheader-client-ca-file": server.0.pki.front_proxy_ca(),
+        "requestheader-allowed-names": json!([crate::pki::FRONT_PROXY]).to_string(),
+        "requestheader-username-headers": "[\"X-Remote-User\"]",
+        "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+        "requestheader-group-headers": "[\"X-Remote-Group\"]",
+        "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+    });
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    for (name, data) in [
+        ("extension-apiserver-authentication", trusted),
+        ("kube-apiserver-legacy-service-account-token-tracking", json!({"since": since})),
     ] {
-        if server.store().get("core/configmaps", &format!("kube-system/{name}")).is_none() {
-            let map = json!({"metadata": {"name": name}, "data": {key: value}});
-            local.ensure("/api/v1/namespaces/kube-system/configmaps", &map).await?;
+        let stored = server.store().get("core/configmaps", &format!("kube-system/{name}"));
+        let Some(stored) = stored.and_then(|entry| crate::plan::parse_stored(&entry).ok()) else {
+            local.ensure(maps, &json!({"metadata": {"name": name}, "data": data})).await?;
+            continue;
+        };
+        let Some(data) = data.as_object().filter(|data| !data.contains_key("since")) else { continue };
+        if data.iter().any(|(key, value)| stored["data"][key] != *value) {
+            local.merge(&format!("{maps}/{name}"), &json!({"data": data})).await?;
         }
     }
     for (name, value, description) in [

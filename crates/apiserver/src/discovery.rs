@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 
+use crate::aggregation::{Remotes, Version};
 use crate::catalog::Catalog;
 use crate::media::{Accept, Form};
 use crate::resource::{Resource, Subresource};
 
 /// `/api`.
-pub fn core(catalog: &Catalog, accept: Accept) -> Value {
+pub fn core(catalog: &Catalog, remotes: &Remotes, accept: Accept) -> Value {
     if accept.form == Form::Discovery {
-        return aggregated(catalog, |group| group.is_empty());
+        return aggregated(catalog, remotes, |group| group.is_empty());
     }
     json!({
         "kind": "APIVersions", "versions": ["v1"],
@@ -18,33 +19,34 @@ pub fn core(catalog: &Catalog, accept: Accept) -> Value {
 }
 
 /// `/apis`.
-pub fn groups(catalog: &Catalog, accept: Accept) -> Value {
+pub fn groups(catalog: &Catalog, remotes: &Remotes, accept: Accept) -> Value {
     if accept.form == Form::Discovery {
-        return aggregated(catalog, |group| !group.is_empty());
+        return aggregated(catalog, remotes, |group| !group.is_empty());
     }
-    let groups: Vec<Value> = catalog
-        .groups()
-        .into_iter()
+    let groups: Vec<Value> = remotes
+        .groups(catalog)
+        .iter()
         .filter(|(group, _)| !group.is_empty())
-        .map(|(group, versions)| group_entry(group, &versions))
+        .map(|(group, versions)| group_entry(group, versions))
         .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/{group}`.
-pub fn group(catalog: &Catalog, name: &str) -> Option<Value> {
-    let groups = catalog.groups();
-    let (group, versions) = groups.into_iter().find(|(group, _)| *group == name && !group.is_empty())?;
-    let mut entry = group_entry(group, &versions);
+pub fn group(catalog: &Catalog, remotes: &Remotes, name: &str) -> Option<Value> {
+    let groups = remotes.groups(catalog);
+    let (group, versions) = groups.iter().find(|(group, _)| *group == name && !group.is_empty())?;
+    let mut entry = group_entry(group, versions);
     entry["kind"] = "APIGroup".into();
     entry["apiVersion"] = "v1".into();
     Some(entry)
 }
 
-fn group_entry(group: &str, versions: &[&str]) -> Value {
+fn group_entry(group: &str, versions: &[Version]) -> Value {
     let entry = |version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
-    let all: Vec<Value> = versions.iter().map(|version| entry(version)).collect();
-    json!({"name": group, "versions": all, "preferredVersion": entry(versions.first().copied().unwrap_or_default())})
+    let all: Vec<Value> = versions.iter().map(|(version, _)| entry(version)).collect();
+    let preferred = versions.first().map_or("", |(version, _)| version);
+    json!({"name": group, "versions": all, "preferredVersion": entry(preferred)})
 }
 
 /// `/api/v1`, `/apis/{group}/{version}`.
@@ -99,16 +101,19 @@ fn legacy_subresource(resource: &Resource, sub: &Subresource) -> Value {
     entry
 }
 
-fn aggregated(catalog: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
+fn aggregated(catalog: &Catalog, remotes: &Remotes, wanted: impl Fn(&str) -> bool) -> Value {
     let mut items = Vec::new();
-    for (group, versions) in catalog.groups().into_iter().filter(|(group, _)| wanted(group)) {
+    for (group, versions) in remotes.groups(catalog).iter().filter(|(group, _)| wanted(group)) {
         let versions: Vec<Value> = versions
             .iter()
-            .map(|version| {
+            .map(|(version, remote)| {
+                if let Some(remote) = remote {
+                    return remote.discovery();
+                }
                 let resources: Vec<Value> = catalog
                     .all()
                     .iter()
-                    .filter(|own| &*own.group == group && &&*own.version == version && own.is_announced())
+                    .filter(|own| *own.group == **group && *own.version == **version && own.is_announced())
                     .map(|resource| modern(resource))
                     .collect();
                 json!({"version": version, "resources": resources, "freshness": "Current"})

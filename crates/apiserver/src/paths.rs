@@ -69,10 +69,10 @@ pub fn serve(
     let catalog = server.catalog();
     crate::controllers::crds::announce(server, &catalog);
     let found = match segments.as_slice() {
-        ["api"] => Some(discovery::core(&catalog, accept)),
-        ["apis"] => Some(discovery::groups(&catalog, accept)),
+        ["api"] => Some(discovery::core(&catalog, &server.remotes, accept)),
+        ["apis"] => Some(discovery::groups(&catalog, &server.remotes, accept)),
         ["api", version] => discovery::resources(&catalog, "", version),
-        ["apis", group] => discovery::group(&catalog, group),
+        ["apis", group] => discovery::group(&catalog, &server.remotes, group),
         ["apis", group, version] => discovery::resources(&catalog, group, version),
         _ => None,
     };
@@ -192,10 +192,10 @@ fn all_paths(server: &Inner) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    for (group, versions) in server.catalog().groups() {
+    for (group, versions) in server.remotes.groups(&server.catalog()) {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));
-            paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
+            paths.extend(versions.iter().map(|(version, _)| format!("/apis/{group}/{version}")));
         }
     }
     paths.sort();

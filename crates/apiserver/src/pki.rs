@@ -47,6 +47,8 @@ pub struct Pair {
 pub struct Pki {
     ca: String,
     issuer: Issuer<'static, KeyPair>,
+    /// Signs nothing but [`Pki::front_proxy`]: who is believed whatever they say must not come from the CA of all users.
+    front_proxy: (String, Issuer<'static, KeyPair>),
     /// Signs service-account tokens (PKCS#8).
     pub service_account_key: Vec<u8>,
 }
@@ -59,35 +61,43 @@ impl Pki {
             .mode(0o700)
             .create(dir)
             .map_err(|error| PkiError::Io("make directory", dir.into(), error))?;
-        let (ca_path, key_path, sa_path) = (dir.join("ca.crt"), dir.join("ca.key"), dir.join("service-accounts.key"));
-        if !ca_path.exists() || !key_path.exists() {
-            let pair = make_ca()?;
-            write_secret(&key_path, pair.key.as_bytes())?;
-            write_secret(&ca_path, pair.certificate.as_bytes())?;
-        }
-        let read = |path: &Path| fs::read_to_string(path).map_err(|error| PkiError::Io("read", path.into(), error));
-        let ca = read(&ca_path)?;
-        let key = KeyPair::from_pem(&read(&key_path)?).map_err(|e| PkiError::Bad(key_path.clone(), e.to_string()))?;
-        let issuer = Issuer::from_ca_cert_pem(&ca, key).map_err(|e| PkiError::Bad(ca_path.clone(), e.to_string()))?;
+        let sa_path = dir.join("service-accounts.key");
+        let (ca, issuer) = open_ca(dir, "ca", "conductor-ca")?;
+        let front_proxy = open_ca(dir, "front-proxy-ca", "front-proxy-ca")?;
         if !sa_path.exists() {
             write_secret(&sa_path, &Tokens::generate().map_err(|_| PkiError::Key)?)?;
         }
         let service_account_key = fs::read(&sa_path).map_err(|error| PkiError::Io("read", sa_path, error))?;
-        Ok(Pki { ca, issuer, service_account_key })
+        Ok(Pki { ca, issuer, front_proxy, service_account_key })
     }
 
     /// Made for this process only.
     pub fn ephemeral() -> Result<Pki, PkiError> {
-        let pair = make_ca()?;
-        let key = KeyPair::from_pem(&pair.key)?;
-        let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key)?;
+        let make = |name: &str| -> Result<(String, Issuer<'static, KeyPair>), PkiError> {
+            let pair = make_ca(name)?;
+            let issuer = Issuer::from_ca_cert_pem(&pair.certificate, KeyPair::from_pem(&pair.key)?)?;
+            Ok((pair.certificate, issuer))
+        };
         let service_account_key = Tokens::generate().map_err(|_| PkiError::Key)?;
-        Ok(Pki { ca: pair.certificate, issuer, service_account_key })
+        let (ca, issuer) = make("conductor-ca")?;
+        Ok(Pki { ca, issuer, front_proxy: make("front-proxy-ca")?, service_account_key })
     }
 
     /// The CA's certificate, in PEM.
     pub fn ca(&self) -> &str {
         &self.ca
+    }
+
+    /// The CA of who may say in whose name they ask, in PEM.
+    pub fn front_proxy_ca(&self) -> &str {
+        &self.front_proxy.0
+    }
+
+    /// The certificate by which servers beside this one know it. It is made anew at every start.
+    pub fn front_proxy(&self) -> Result<Pair, PkiError> {
+        let mut params = params(FRONT_PROXY, None, Duration::days(365));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        sign(params, &self.front_proxy.1)
     }
 
     /// A certificate for the server. It is made anew at every start: clients trust the CA.
@@ -100,21 +110,14 @@ impl Pki {
             params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(params)
+        sign(params, &self.issuer)
     }
 
     /// A certificate for a user of a group.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Pair, PkiError> {
         let mut params = params(user, group, Duration::days(365));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
-    }
-
-    fn sign(&self, mut params: CertificateParams) -> Result<Pair, PkiError> {
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+        sign(params, &self.issuer)
     }
 
     /// A kubeconfig for a user of a group.
@@ -130,6 +133,31 @@ impl Pki {
     }
 }
 
+/// The name of the certificate by which servers beside this one know it.
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
+fn sign(mut params: CertificateParams, issuer: &Issuer<'static, KeyPair>) -> Result<Pair, PkiError> {
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, issuer)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Reads a CA of a directory, or makes it there.
+fn open_ca(dir: &Path, file: &str, name: &str) -> Result<(String, Issuer<'static, KeyPair>), PkiError> {
+    let (ca_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+    if !ca_path.exists() || !key_path.exists() {
+        let pair = make_ca(name)?;
+        write_secret(&key_path, pair.key.as_bytes())?;
+        write_secret(&ca_path, pair.certificate.as_bytes())?;
+    }
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| PkiError::Io("read", path.into(), error));
+    let ca = read(&ca_path)?;
+    let key = KeyPair::from_pem(&read(&key_path)?).map_err(|e| PkiError::Bad(key_path.clone(), e.to_string()))?;
+    let issuer = Issuer::from_ca_cert_pem(&ca, key).map_err(|e| PkiError::Bad(ca_path.clone(), e.to_string()))?;
+    Ok((ca, issuer))
+}
+
 fn params(name: &str, group: Option<&str>, lifetime: Duration) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -143,8 +171,8 @@ fn params(name: &str, group: Option<&str>, lifetime: Duration) -> CertificatePar
     params
 }
 
-fn make_ca() -> Result<Pair, PkiError> {
-    let mut params = params("conductor-ca", None, Duration::days(3650));
+fn make_ca(name: &str) -> Result<Pair, PkiError> {
+    let mut params = params(name, None, Duration::days(3650));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let key = KeyPair::generate()?;

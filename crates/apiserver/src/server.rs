@@ -128,6 +128,8 @@ pub struct Inner {
     pub turns: crate::plugins::quota::Turns,
     /// Parameters of policies, as they were last read.
     pub params: crate::policies::params::Known,
+    /// What other servers have.
+    pub(crate) remotes: crate::aggregation::Remotes,
     /// Whose requests are what.
     pub(crate) flows: crate::flow::Flows,
     /// For how many requests at once there is room.
@@ -196,7 +198,8 @@ impl Server {
             None => rbac.clone(),
         };
         let plugins = crate::plugins::defaults(&store, &authorizer, rbac);
-        let webhooks = Arc::new(crate::webhook::WebhookClient::new(store.clone()));
+        let webhooks = crate::webhook::WebhookClient::with_front_proxy(store.clone(), pki.front_proxy()?);
+        let webhooks = Arc::new(webhooks);
         let flows = crate::flow::Flows::new(&store);
         let inner = Arc::new(Inner {
             store,
@@ -211,6 +214,7 @@ impl Server {
             random: SystemRandom::new(),
             turns: Default::default(),
             params: Default::default(),
+            remotes: Default::default(),
             flows,
             places: options.max_reads + options.max_writes,
             reads: Gate::new(options.max_reads),

@@ -30,6 +30,7 @@ pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, policies::run(server.clone()));
     spawn(server, flows::run(server.clone()));
     spawn(server, crate::aggregation::registered::run(server.clone()));
+    spawn(server, crate::aggregation::available::run(server.clone()));
 }
 
 /// Forgets history that is older than watchers and pages are promised.

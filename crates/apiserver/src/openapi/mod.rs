@@ -136,6 +136,12 @@ pub fn serve(server: &Arc<Inner>, path: &str, hash: Option<&str>, headers: &Head
     };
     let custom = |resource: &Resource| defined(server, resource).unwrap_or_else(|| custom::tree(resource.schema(), 0));
     let site = Site { catalog: &catalog, custom: &custom };
+    if let (Asked::Index, others @ [_, ..]) = (&asked, &*server.remotes.documents()) {
+        // What others have changes when they say so: nothing is kept.
+        let mut index = hash::index(&site);
+        others.iter().for_each(|(name, document)| index["paths"][name] = document.clone());
+        return answer(200, Body::whole(index.to_string()), JSON);
+    }
     let name = asked.name();
     let kept = server.documents.lock().get(generation, &name);
     let mut made = kept.unwrap_or_else(|| Made { hash: asked.hash(&site).into(), compressed: None });

@@ -15,6 +15,10 @@ pub struct ClientConfig {
     pub destination: Destination,
     /// Who signs its certificate, in PEM; the system's authorities if not said.
     pub ca_bundle: Option<Box<[u8]>>,
+    /// Whether whatever certificate it has is believed.
+    pub insecure: bool,
+    /// Whether it is told, by a certificate of ours, that it may believe what is said of who asks.
+    pub front_proxy: bool,
 }
 
 /// Where a webhook is.
@@ -74,7 +78,7 @@ impl ClientConfig {
                 }
             }
         };
-        Ok(ClientConfig { destination, ca_bundle })
+        Ok(ClientConfig { destination, ca_bundle, insecure: false, front_proxy: false })
     }
 
     /// The address that is posted to, with the time that the webhook has.

@@ -29,6 +29,7 @@ use store::Store;
 pub use config::{ClientConfig, Destination};
 pub use error::WebhookError;
 
+use crate::pki::Pair;
 use connect::Connector;
 
 /// How many destinations are remembered with their connections.
@@ -44,6 +45,8 @@ type Http = Client<Connector, Full<Bytes>>;
 /// Calls webhooks. One per server.
 pub struct WebhookClient {
     store: Store,
+    /// How this server shows that it is itself.
+    front_proxy: Option<Pair>,
     known: Mutex<Known>,
 }
 
@@ -57,7 +60,21 @@ struct Known {
 impl WebhookClient {
     /// A client that finds Services and their endpoints in the store.
     pub fn new(store: Store) -> WebhookClient {
-        WebhookClient { store, known: Mutex::default() }
+        WebhookClient { store, front_proxy: None, known: Mutex::default() }
+    }
+
+    /// One that shows this certificate to who is to believe it.
+    pub fn with_front_proxy(store: Store, pair: Pair) -> WebhookClient {
+        WebhookClient { front_proxy: Some(pair), ..WebhookClient::new(store) }
+    }
+
+    /// Sends a request as it is, and gives the answer as it comes.
+    pub async fn send(
+        &self,
+        config: &ClientConfig,
+        request: Request<Full<Bytes>>,
+    ) -> Result<http::Response<hyper::body::Incoming>, String> {
+        self.client(config)?.request(request).await.map_err(|error| error::cause(&error))
     }
 
     /// Sends `body` to a webhook and gives its answer.
@@ -124,7 +141,8 @@ impl WebhookClient {
             *used = clock;
             return Ok(client.clone());
         }
-        let tls = verify::client_tls(config.ca_bundle.as_deref())?;
+        let identity = self.front_proxy.as_ref().filter(|_| config.front_proxy);
+        let tls = verify::client_tls(config.ca_bundle.as_deref(), config.insecure, identity)?;
         let connector = Connector::new(self.store.clone(), config.destination.clone(), Arc::new(tls));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())

@@ -10,15 +10,22 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use crate::pki::Pair;
+
 /// The TLS side of a webhook call.
-pub fn client_tls(ca_bundle: Option<&[u8]>) -> Result<rustls::ClientConfig, String> {
+pub fn client_tls(
+    ca_bundle: Option<&[u8]>,
+    insecure: bool,
+    identity: Option<&Pair>,
+) -> Result<rustls::ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = match ca_bundle {
-        None => Bundle { inner: system(&provider)?, own: Vec::new() },
+    let verifier: Arc<dyn ServerCertVerifier> = match ca_bundle {
+        _ if insecure => Arc::new(Anybody(provider.clone())),
+        None => Arc::new(Bundle { inner: system(&provider)?, own: Vec::new() }),
         Some(bundle) => {
             let own: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(bundle)
                 .collect::<Result<_, _>>()
@@ -30,13 +37,22 @@ pub fn client_tls(ca_bundle: Option<&[u8]>) -> Result<rustls::ClientConfig, Stri
             for certificate in &own {
                 roots.add(certificate.clone()).map_err(|error| format!("unable to load root certificates: {error}"))?;
             }
-            Bundle { inner: webpki(roots, &provider)?, own }
+            Arc::new(Bundle { inner: webpki(roots, &provider)?, own })
         }
     };
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(pair) => {
+            let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
+            let (chain, key) = chain.and_then(|chain| Ok((chain, key?))).map_err(|error| error.to_string())?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string())?
+        }
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -56,6 +72,55 @@ fn system(provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, S
     });
     webpki(ROOTS.clone(), provider)
         .map_err(|_| "tls: this machine has no certificate authorities: give the webhook a caBundle".to_owned())
+}
+
+/// Believes every certificate, as long as whoever shows it has its key.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// Believes what the given certificates sign, and the certificates themselves.

@@ -1,5 +1,6 @@
 //! The controllers that clients rely on, in process and through the API.
 
+mod aggregation;
 mod apiservices;
 mod client;
 mod gc;

@@ -1,8 +1,10 @@
 // fakelet plays two nodes and their kubelets: it says of Pods that they run, and lets them go. No
-// container is started. Only the webhooks that Kubernetes' tests bring as Pods are really served, by this program itself.
+// container is started. Only the webhooks and the API server that Kubernetes' tests bring as Pods are really served, by this
+// program itself.
 package main
 
 import (
+	"context"
 	"flag"
 	"log"
 	"os"
@@ -13,12 +15,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	sample "k8s.io/sample-apiserver/pkg/cmd/server"
 	conversion "k8s.io/kubernetes/test/images/agnhost/crd-conversion-webhook"
 	"k8s.io/kubernetes/test/images/agnhost/webhook"
 )
 
 func main() {
-	var kubeconfig, stateDir string
+	var kubeconfig, stateDir, etcd string
 	root := &cobra.Command{
 		Use: "fakelet",
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -34,7 +37,7 @@ func main() {
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			pods := &pods{client: client.CoreV1(), servers: servers{dir: stateDir}}
+			pods := &pods{client: client.CoreV1(), servers: servers{dir: stateDir, etcd: etcd, config: config}}
 			defer pods.servers.stopAll()
 			if err := pods.servers.prepareNetwork(); err != nil {
 				log.Printf("Pods cannot be reached, so webhooks cannot be called: %v", err)
@@ -49,10 +52,13 @@ func main() {
 	}
 	root.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the cluster")
 	root.Flags().StringVar(&stateDir, "state-dir", "", "where the files of served Pods go")
+	root.Flags().StringVar(&etcd, "etcd", "", "the etcd under served API servers")
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
 	root.PersistentFlags().AddGoFlagSet(flags)
-	root.AddCommand(webhook.CmdWebhook, conversion.CmdCrdConversionWebhook)
+	wardle := sample.NewCommandStartWardleServer(context.Background(), sample.NewWardleServerOptions(os.Stdout, os.Stderr), false)
+	wardle.Use = "sample-apiserver"
+	root.AddCommand(webhook.CmdWebhook, conversion.CmdCrdConversionWebhook, wardle)
 	if root.Execute() != nil {
 		os.Exit(1)
 	}

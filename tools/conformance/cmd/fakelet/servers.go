@@ -11,17 +11,20 @@ import (
 	"strings"
 	"time"
 
+	authv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 )
 
 // servers are the Pods that are served for real: processes of this program, all on the addresses of this machine. They
 // listen on the ports their tests chose, so there is one at a time.
 type servers struct {
-	dir string
+	dir, etcd string
+	config    *rest.Config
 	// running has them by the namespaces and names of their Pods.
-	running map[string]*exec.Cmd
+	running map[string][]*exec.Cmd
 }
 
 // prepareNetwork makes the Pods' addresses addresses of this machine.
@@ -39,12 +42,19 @@ func (s *servers) prepareNetwork() error {
 // serve starts a Pod's server, if it has one that this program knows.
 func (s *servers) serve(ctx context.Context, client corev1.CoreV1Interface, pod *v1.Pod) error {
 	container := pod.Spec.Containers[0]
-	known := len(container.Args) > 0 && (container.Args[0] == "webhook" || container.Args[0] == "crd-conversion-webhook")
+	if len(container.Args) == 0 {
+		return nil
+	}
+	hook := container.Args[0] == "webhook" || container.Args[0] == "crd-conversion-webhook"
+	api := container.Name == "sample-apiserver"
 	key := pod.Namespace + "/" + pod.Name
-	if !known || s.running[key] != nil {
+	if !hook && !api || s.running[key] != nil {
 		return nil
 	}
 	arguments := append([]string{}, container.Args...)
+	if api {
+		arguments = append([]string{container.Name}, arguments...)
+	}
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Secret == nil {
 			continue
@@ -66,18 +76,62 @@ func (s *servers) serve(ctx context.Context, client corev1.CoreV1Interface, pod 
 	if err != nil {
 		return err
 	}
-	// It asks for its account's token and its cluster's address, and uses neither.
-	const script = `mount -t tmpfs none /run && d=/run/secrets/kubernetes.io/serviceaccount && mkdir -p $d && echo none >$d/token && exec "$@"`
-	command := exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", self}, arguments...)...)
-	command.Env = append(os.Environ(), "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1")
-	command.Stdout, command.Stderr = os.Stdout, os.Stderr
-	log.Print("serving ", arguments)
-	if err := command.Start(); err != nil {
+	account := filepath.Join(s.dir, key, "account")
+	if err := s.writeAccount(ctx, client, pod, account); err != nil {
 		return err
 	}
-	s.running = map[string]*exec.Cmd{key: command}
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(s.config.Host, "https://"))
+	if err != nil {
+		return err
+	}
+	s.running = map[string][]*exec.Cmd{}
+	start := func(command *exec.Cmd) error {
+		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+		log.Print("serving ", command.Args)
+		if err := command.Start(); err != nil {
+			return err
+		}
+		s.running[key] = append(s.running[key], command)
+		return nil
+	}
+	patience := 500 * time.Millisecond
+	if api {
+		patience = 5 * time.Second
+		store := exec.Command(s.etcd, append([]string{"--data-dir", filepath.Join(s.dir, key, "etcd")}, pod.Spec.Containers[1].Command[1:]...)...)
+		if err := start(store); err != nil {
+			return err
+		}
+	}
+	const script = `mount -t tmpfs none /run && d=/run/secrets/kubernetes.io && mkdir -p $d && cp -r "$0" $d/serviceaccount && exec "$@"`
+	command := exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, account, self}, arguments...)...)
+	command.Env = append(os.Environ(), "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
+	if err := start(command); err != nil {
+		return err
+	}
 	// A Pod that says it is ready must be; what it listens on only its arguments know.
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(patience)
+	return nil
+}
+
+// writeAccount writes what a Pod finds in /var/run/secrets.
+func (s *servers) writeAccount(ctx context.Context, client corev1.CoreV1Interface, pod *v1.Pod, dir string) error {
+	token, err := client.ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, &authv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if err := rest.LoadTLSFiles(s.config); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for name, value := range map[string][]byte{
+		"token": []byte(token.Status.Token), "ca.crt": s.config.CAData, "namespace": []byte(pod.Namespace),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), value, 0o600); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -98,9 +152,11 @@ func writeSecret(ctx context.Context, client corev1.CoreV1Interface, namespace, 
 }
 
 func (s *servers) stop(pod string) {
-	if command := s.running[pod]; command != nil {
-		_ = command.Process.Kill()
-		_ = command.Wait()
+	if commands := s.running[pod]; commands != nil {
+		for _, command := range commands {
+			_ = command.Process.Kill()
+			_ = command.Wait()
+		}
 		delete(s.running, pod)
 		_ = os.RemoveAll(filepath.Join(s.dir, pod))
 	}
