@@ -51,13 +51,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let found = out.join("found").join(&name);
         fs::create_dir_all(&corpus)?;
         fs::create_dir_all(&found)?;
-        let status = Command::new(out.join(&triple).join("release").join(&target.name))
+        let mut command = Command::new(out.join(&triple).join("release").join(&target.name));
+        command
             .arg(format!("-max_total_time={}", options.seconds))
             .arg(format!("-artifact_prefix={}/", found.display()))
             .args(["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"])
-            .arg(&corpus)
-            .status()
-            .with_context(|| format!("running {name}"))?;
+            .arg(&corpus);
+        // Examples to begin with, for targets that would hardly come upon a whole one.
+        let examples = target.dir.join("examples").join(&target.name);
+        if examples.is_dir() {
+            command.arg(examples);
+        }
+        let status = command.status().with_context(|| format!("running {name}"))?;
         if !status.success() {
             bail!("{name} found something: run it with the newest file in {}", found.display());
         }

@@ -91,8 +91,8 @@ pub(crate) enum Expr {
     Map(Vec<Entry>),
     Struct {
         name: Arc<str>,
-        /// Name, value, and whether it is left out if the value is an absent optional.
-        fields: Vec<(Arc<str>, Id, bool)>,
+        /// Name, value, whether it is left out if the value is an absent optional, and where its colon stands.
+        fields: Vec<(Arc<str>, Id, bool, u32)>,
     },
     Fold(Fold),
 }

@@ -152,29 +152,35 @@ impl Checker<'_> {
     }
 
     /// An object that is made: of the types that mutations are made of, any field of any type, save `JSONPatch`'s.
-    fn structure(&mut self, id: Id, name: &str, fields: &[(Arc<str>, Id, bool)]) -> Type {
+    fn structure(&mut self, id: Id, name: &str, fields: &[(Arc<str>, Id, bool, u32)]) -> Type {
         let mut types = Vec::with_capacity(fields.len());
-        for (_, value, optional) in fields {
+        for (_, value, optional, _) in fields {
             let t = self.check(*value);
             types.push(if *optional { self.unwrap_optional(*value, &t) } else { t });
         }
         if !self.env.mutations || !crate::mutation::is_made(name) {
-            return self.undeclared(id, name);
+            let known = self.env.candidates(name).into_iter().find_map(|name| self.env.variables.get(&name));
+            let Some(variable) = known else { return self.undeclared(id, name) };
+            let ty = variable.ty.clone();
+            for (.., colon) in fields {
+                self.problems.push((*colon, format!("unexpected failed resolution of '{name}'")));
+            }
+            return self.problem(id, format!("'{ty}' is not a type"));
         }
         if name == crate::mutation::PATCH {
-            for ((field, value, _), t) in fields.iter().zip(types) {
+            for ((field, _, _, colon), t) in fields.iter().zip(types) {
                 match &**field {
                     "op" | "path" | "from" => {
                         if !self.bindings.assignable(&Type::String, &t) {
                             let t = self.bindings.resolve(&t, true);
                             let why =
                                 format!("expected type of field '{field}' is 'string' but provided type is '{t}'");
-                            self.problem(*value, why);
+                            self.problems.push((*colon, why));
                         }
                     }
                     "value" => {}
                     _ => {
-                        self.problem(*value, format!("undefined field '{field}'"));
+                        self.problems.push((*colon, format!("undefined field '{field}'")));
                     }
                 }
             }
@@ -205,6 +211,13 @@ impl Checker<'_> {
         if !self.bindings.assignable(wanted, found) {
             let found = self.bindings.resolve(found, true);
             self.problem(id, format!("expected type '{wanted}' but found '{found}'"));
+        }
+    }
+
+    /// What a macro makes a condition of must be one: it becomes `condition ? result : result`.
+    fn condition(&mut self, id: Id, found: &Type, result: &Type) {
+        if !self.bindings.assignable(&Type::Bool, found) {
+            self.no_overload(id, "_?_:_", &[found.clone(), result.clone(), result.clone()], false);
         }
     }
 
@@ -400,19 +413,26 @@ impl Checker<'_> {
         if let (Some(name), Some(t)) = (&fold.var2, second) {
             vars.push((name, t));
         }
-        if let Some(filter) = fold.filter {
-            let t = self.scoped(&vars, filter);
-            self.expect(filter, &Type::Bool, &t);
-        }
+        let filter = fold.filter.map(|filter| self.scoped(&vars, filter));
         let body = self.scoped(&vars, fold.body);
+        if let Some(filter) = filter {
+            let list = fold.kind == FoldKind::Map;
+            let result = if list { Type::list(body.clone()) } else { Type::map(first.clone(), body.clone()) };
+            self.condition(id, &filter, &result);
+        }
         match fold.kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => {
+            FoldKind::All | FoldKind::Exists => {
                 self.expect(fold.body, &Type::Bool, &body);
                 Type::Bool
             }
+            FoldKind::ExistsOne => {
+                self.condition(id, &body, &Type::Int);
+                Type::Bool
+            }
             FoldKind::Filter => {
-                self.expect(fold.body, &Type::Bool, &body);
-                Type::list(first)
+                let list = Type::list(first);
+                self.condition(id, &body, &list);
+                list
             }
             FoldKind::TransformMap => Type::map(first, body),
             FoldKind::TransformMapEntry => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use crate::escape::RESERVED;
 use crate::types::Type;
 
 /// Largest request the API server takes, the bound of everything a schema leaves unbounded.
@@ -181,7 +182,10 @@ impl DeclType {
     /// The field with this escaped name.
     pub fn field(&self, ident: &str) -> Option<&Field> {
         match &self.kind {
-            Kind::Object(fields) => fields.get(ident),
+            // A field with a reserved name has that name, too, as it stands after a dot.
+            Kind::Object(fields) => fields
+                .get(ident)
+                .or_else(|| RESERVED.contains(&ident).then(|| fields.get(&*format!("__{ident}__"))).flatten()),
             _ => None,
         }
     }

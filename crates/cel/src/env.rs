@@ -8,7 +8,7 @@ use crate::checker::check;
 use crate::decl::DeclType;
 use crate::library::{Functions, Library};
 use crate::parser::{Syntax, parse};
-use crate::plan::plan;
+use crate::plan::{Unplanned, plan};
 use crate::program::Program;
 use crate::source::CompileErrors;
 use crate::types::Type;
@@ -166,10 +166,13 @@ impl Env {
     /// Parses, checks and plans an expression.
     pub fn compile(&self, source: &str) -> Result<Program, CompileErrors> {
         let errors = |problems| CompileErrors::new(source, problems);
-        let ast = parse(source, self.syntax).map_err(|p| errors(vec![p]))?;
+        let ast = parse(source, self.syntax).map_err(errors)?;
         let checked = check(ast, self).map_err(errors)?;
         validate(&checked, self).map_err(errors)?;
-        let node = plan(&checked, self).map_err(errors)?;
+        let node = plan(&checked, self).map_err(|why| match why {
+            Unplanned::Wrong(problems) => errors(problems),
+            Unplanned::Impossible(why) => CompileErrors::impossible(source, why),
+        })?;
         Ok(Program::new(node, checked, self))
     }
 

@@ -1,17 +1,37 @@
-//! Tokens to syntax tree: precedence climbing, bounded in depth, one error at a time.
+//! Tokens to syntax tree: precedence climbing, bounded in depth. The first syntax error ends it; `syntax` then says more.
 
 use std::sync::Arc;
 
 use crate::ast::{Ast, Entry, Expr, Id, Literal};
 use crate::escape::RESERVED;
-use crate::lexer::{Problem, Token, tokens};
-use crate::macros;
+use crate::lexer::{NOWHERE, Problem, Token, scan};
+use crate::{macros, syntax};
 
 /// Longest expression, in code points.
 pub(crate) const MAX_CODE_POINTS: usize = 100_000;
 /// Deepest nesting of the source and of the tree. Everything that walks a tree recurses at most
 /// this deep, so that a default thread stack is always enough.
 pub(crate) const MAX_DEPTH: u16 = 250;
+
+const OR: u8 = 1;
+const AND: u8 = 2;
+/// Binary operators, how tightly they bind, and what they call.
+const OPERATORS: [(&str, u8, &str); 14] = [
+    ("||", OR, ""),
+    ("&&", AND, ""),
+    ("==", 3, "_==_"),
+    ("!=", 3, "_!=_"),
+    ("<=", 3, "_<=_"),
+    (">=", 3, "_>=_"),
+    ("<", 3, "_<_"),
+    (">", 3, "_>_"),
+    ("in", 3, "@in"),
+    ("+", 4, "_+_"),
+    ("-", 4, "_-_"),
+    ("*", 5, "_*_"),
+    ("/", 5, "_/_"),
+    ("%", 5, "_%_"),
+];
 
 /// Which parts of the syntax are on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,25 +51,45 @@ pub(crate) struct Syntax {
 }
 
 /// Parses an expression.
-pub(crate) fn parse(source: &str, syntax: Syntax) -> Result<Ast, Problem> {
+pub(crate) fn parse(source: &str, syntax: Syntax) -> Result<Ast, Vec<Problem>> {
     let size = source.chars().take(MAX_CODE_POINTS + 1).count();
     if size > MAX_CODE_POINTS {
-        return Err((
-            0,
-            format!(
-                "expression code point size exceeds limit: size: {}, limit {MAX_CODE_POINTS}",
-                source.chars().count()
-            ),
-        ));
+        let size = source.chars().count();
+        let message = format!("expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}");
+        return Err(vec![(NOWHERE, message)]);
     }
-    let mut parser =
-        Parser { tokens: tokens(source)?, pos: 0, nesting: 0, ast: Ast::default(), depths: Vec::new(), syntax };
-    let root = parser.expr()?;
-    if *parser.peek() != Token::End {
-        return Err(parser.unexpected());
+    let scanned = scan(source);
+    let mut parser = Parser {
+        tokens: scanned.tokens(),
+        pos: 0,
+        nesting: 0,
+        ast: Ast::default(),
+        depths: Vec::new(),
+        syntax,
+        problems: Vec::new(),
+    };
+    let parsed = match parser.expr() {
+        Ok(_) if *parser.peek() != Token::End => Err(parser.unexpected()),
+        parsed => parsed,
+    };
+    match parsed {
+        Ok(root) if parser.problems.is_empty() && scanned.problems.is_empty() => {
+            parser.ast.root = root;
+            Ok(parser.ast)
+        }
+        Err((NOWHERE, message)) => Err(vec![(NOWHERE, message)]),
+        parsed => {
+            // What is wrong with the syntax is said as others say it; the rest was found on the way.
+            let mut problems = syntax::errors(&scanned);
+            if let Err(problem) = parsed
+                && problems.is_empty()
+            {
+                problems.push(problem);
+            }
+            problems.append(&mut parser.problems);
+            Err(problems)
+        }
     }
-    parser.ast.root = root;
-    Ok(parser.ast)
 }
 
 pub(crate) struct Parser {
@@ -59,6 +99,8 @@ pub(crate) struct Parser {
     pub(crate) ast: Ast,
     depths: Vec<u16>,
     pub(crate) syntax: Syntax,
+    /// What is wrong, but not with the syntax: parsing goes on.
+    problems: Vec<Problem>,
 }
 
 type Parsed = Result<Id, Problem>;
@@ -89,18 +131,13 @@ impl Parser {
     }
 
     fn unexpected(&self) -> Problem {
-        let shown = match self.peek() {
-            Token::End => "<EOF>".to_owned(),
-            Token::Op(op) => (*op).to_owned(),
-            Token::Ident(name) | Token::Quoted(name) => name.to_string(),
-            Token::Literal(Literal::Bool(b)) => b.to_string(),
-            Token::Literal(_) | Token::IntMin => "literal".to_owned(),
-        };
-        (self.offset(), format!("Syntax error: mismatched input '{shown}'"))
+        (self.offset(), "Syntax error: mismatched input".to_owned())
     }
 
-    fn too_deep(at: u32) -> Problem {
-        (at, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
+    /// Notes what is wrong and goes on with nothing in particular in its place.
+    fn report(&mut self, at: u32, message: impl Into<String>) -> Parsed {
+        self.problems.push((at, message.into()));
+        self.push(Expr::Literal(Literal::Null), at)
     }
 
     /// Adds an expression whose children are there already.
@@ -108,7 +145,7 @@ impl Parser {
         let mut depth = 0;
         children(&expr, |child| depth = depth.max(self.depths[child as usize]));
         if depth >= MAX_DEPTH {
-            return Err(Self::too_deep(at));
+            return Err((NOWHERE, "max recursion depth exceeded".to_owned()));
         }
         let id = self.ast.exprs.len() as Id;
         self.ast.exprs.push(expr);
@@ -124,12 +161,12 @@ impl Parser {
     fn expr(&mut self) -> Parsed {
         self.nesting += 1;
         if self.nesting > MAX_DEPTH {
-            return Err(Self::too_deep(self.offset()));
+            return Err((NOWHERE, format!("expression recursion limit exceeded: {MAX_DEPTH}")));
         }
-        let condition = self.or()?;
+        let condition = self.operators(OR)?;
         let at = self.offset();
         let result = if self.eat("?") {
-            let yes = self.or()?;
+            let yes = self.operators(OR)?;
             self.expect(":")?;
             let no = self.expr()?;
             self.push(Expr::Conditional(condition, yes, no), at)
@@ -140,54 +177,28 @@ impl Parser {
         result
     }
 
-    fn or(&mut self) -> Parsed {
-        self.chain("||", Self::and, Expr::Or)
-    }
-
-    fn and(&mut self) -> Parsed {
-        self.chain("&&", Self::relation, Expr::And)
-    }
-
-    fn chain(&mut self, op: &str, term: fn(&mut Self) -> Parsed, make: fn(Vec<Id>) -> Expr) -> Parsed {
-        let first = term(self)?;
-        let at = self.offset();
-        if !self.is(op) {
-            return Ok(first);
-        }
-        let mut terms = vec![first];
-        while self.eat(op) {
-            terms.push(term(self)?);
-        }
-        self.push(make(terms), at)
-    }
-
-    fn binary(&mut self, ops: &[(&str, &str)], term: fn(&mut Self) -> Parsed) -> Parsed {
-        let mut left = term(self)?;
-        'next: loop {
+    /// Operators that bind at least as tightly as `least`. One function for all of them: nesting costs few stack frames.
+    fn operators(&mut self, least: u8) -> Parsed {
+        let mut left = self.unary()?;
+        loop {
             let at = self.offset();
-            for (op, function) in ops {
-                if self.eat(op) {
-                    let right = term(self)?;
-                    left = self.call(function, vec![left, right], at)?;
-                    continue 'next;
-                }
+            let Token::Op(op) = *self.peek() else { return Ok(left) };
+            let Some((_, binds, function)) = OPERATORS.iter().find(|(text, ..)| *text == op) else { return Ok(left) };
+            if *binds < least {
+                return Ok(left);
             }
-            return Ok(left);
+            self.pos += 1;
+            let right = self.operators(binds + 1)?;
+            if *binds > AND {
+                left = self.call(function, vec![left, right], at)?;
+                continue;
+            }
+            let mut terms = vec![left, right];
+            while self.eat(op) {
+                terms.push(self.operators(binds + 1)?);
+            }
+            left = self.push(if *binds == OR { Expr::Or(terms) } else { Expr::And(terms) }, at)?;
         }
-    }
-
-    fn relation(&mut self) -> Parsed {
-        const OPS: [(&str, &str); 7] =
-            [("==", "_==_"), ("!=", "_!=_"), ("<=", "_<=_"), (">=", "_>=_"), ("<", "_<_"), (">", "_>_"), ("in", "@in")];
-        self.binary(&OPS, Self::sum)
-    }
-
-    fn sum(&mut self) -> Parsed {
-        self.binary(&[("+", "_+_"), ("-", "_-_")], Self::product)
-    }
-
-    fn product(&mut self) -> Parsed {
-        self.binary(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
     }
 
     fn unary(&mut self) -> Parsed {
@@ -213,7 +224,9 @@ impl Parser {
     fn negative_literal(&self) -> bool {
         matches!(
             self.tokens.get(self.pos + 1).map(|t| &t.0),
-            Some(Token::Literal(Literal::Int(_) | Literal::Double(_)) | Token::IntMin)
+            Some(
+                Token::Literal(Literal::Int(_) | Literal::Double(_)) | Token::IntMin | Token::Bad { number: true, .. }
+            )
         )
     }
 
@@ -226,8 +239,9 @@ impl Parser {
                 let (name, quoted) = match self.peek().clone() {
                     Token::Ident(name) => (name, false),
                     Token::Quoted(name) if self.syntax.quoted_fields => (name, true),
-                    Token::Quoted(_) => {
-                        return Err((self.offset(), "unsupported syntax: '`'".into()));
+                    Token::Quoted(name) => {
+                        self.report(self.offset(), "unsupported syntax: '`'")?;
+                        (name, true)
                     }
                     _ => return Err(self.unexpected()),
                 };
@@ -256,16 +270,17 @@ impl Parser {
         let at = self.offset();
         let optional = self.eat("?");
         if optional && !self.syntax.optional {
-            return Err((at, "unsupported syntax '?'".into()));
+            self.report(at, "unsupported syntax '?'")?;
         }
         Ok(optional)
     }
 
     fn member_call(&mut self, target: Id, name: Arc<str>, args: Vec<Id>, at: u32) -> Parsed {
-        if let Some(expanded) = macros::member(self, target, &name, &args, at)? {
-            return Ok(expanded);
+        match macros::member(self, target, &name, &args, at) {
+            Ok(Some(expanded)) => Ok(expanded),
+            Ok(None) => self.push(Expr::Call { function: name, target: Some(target), args }, at),
+            Err(problem) => self.refused(problem),
         }
-        self.push(Expr::Call { function: name, target: Some(target), args }, at)
     }
 
     fn args(&mut self, close: &str) -> Result<Vec<Id>, Problem> {
@@ -289,13 +304,25 @@ impl Parser {
                 self.pos += 1;
                 self.push(Expr::Literal(literal), at)
             }
-            Token::IntMin => Err((at, "invalid int literal".into())),
+            Token::IntMin => {
+                self.pos += 1;
+                self.report(at, "invalid int literal")
+            }
+            Token::Bad { why, .. } => {
+                self.pos += 1;
+                self.report(at, why)
+            }
             Token::Op("-") => {
                 self.pos += 1;
                 let literal = match self.peek() {
                     Token::Literal(Literal::Int(v)) => Literal::Int(-*v),
                     Token::Literal(Literal::Double(v)) => Literal::Double(-*v),
                     Token::IntMin => Literal::Int(i64::MIN),
+                    Token::Bad { why, number: true } => {
+                        let why = *why;
+                        self.pos += 1;
+                        return self.report(at, why);
+                    }
                     _ => return Err(self.unexpected()),
                 };
                 self.pos += 1;
@@ -321,23 +348,42 @@ impl Parser {
 
     fn named(&mut self, name: Arc<str>, at: u32) -> Parsed {
         self.pos += 1;
-        if RESERVED.contains(&name.trim_start_matches('.')) {
-            return Err((at, format!("reserved identifier: {}", name.trim_start_matches('.'))));
-        }
+        let reserved = RESERVED.iter().find(|word| **word == name.trim_start_matches('.'));
         let open = self.offset();
-        if self.eat("(") {
-            let args = self.args(")")?;
-            if let Some(expanded) = macros::global(self, &name, &args, open)? {
-                return Ok(expanded);
-            }
-            return self.push(Expr::Call { function: name, target: None, args }, open);
+        let called = self.eat("(");
+        let known = self.problems.len();
+        let args = if called { self.args(")")? } else { Vec::new() };
+        if let Some(word) = reserved {
+            // What is wrong with the arguments does not matter then.
+            self.problems.truncate(known);
+            return self.report(at, format!("reserved identifier: {word}"));
         }
-        self.push(Expr::Ident(name), at)
+        if !called {
+            return self.push(Expr::Ident(name), at);
+        }
+        match macros::global(self, &name, &args, open) {
+            Ok(Some(expanded)) => Ok(expanded),
+            Ok(None) => self.push(Expr::Call { function: name, target: None, args }, open),
+            Err(problem) => self.refused(problem),
+        }
+    }
+
+    /// A macro's arguments are wrong; only what is too deep ends it all.
+    fn refused(&mut self, (at, message): Problem) -> Parsed {
+        if at == NOWHERE { Err((at, message)) } else { self.report(at, message) }
+    }
+
+    /// Skips a comma that stands for nothing before a closing bracket.
+    fn lone_comma(&mut self, close: &'static str) {
+        if self.is(",") && self.tokens.get(self.pos + 1).is_some_and(|(token, _)| *token == Token::Op(close)) {
+            self.pos += 1;
+        }
     }
 
     fn list(&mut self) -> Parsed {
         let at = self.offset();
         self.expect("[")?;
+        self.lone_comma("]");
         let mut elements = Vec::new();
         while !self.eat("]") {
             let optional = self.optional_mark()?;
@@ -352,6 +398,7 @@ impl Parser {
     fn map(&mut self) -> Parsed {
         let at = self.offset();
         self.expect("{")?;
+        self.lone_comma("}");
         let mut entries = Vec::new();
         while !self.eat("}") {
             let optional = self.optional_mark()?;
@@ -369,6 +416,7 @@ impl Parser {
     fn structure(&mut self, operand: Id) -> Parsed {
         let at = self.offset();
         self.expect("{")?;
+        self.lone_comma("}");
         let name = self.ast.qualified_name(operand).unwrap_or_default();
         let mut fields = Vec::new();
         while !self.eat("}") {
@@ -379,8 +427,9 @@ impl Parser {
                 _ => return Err(self.unexpected()),
             };
             self.pos += 1;
+            let colon = self.offset();
             self.expect(":")?;
-            fields.push((field, self.expr()?, optional));
+            fields.push((field, self.expr()?, optional, colon));
             if !self.is("}") {
                 self.expect(",")?;
             }
@@ -409,7 +458,7 @@ pub(crate) fn children(expr: &Expr, mut visit: impl FnMut(Id)) {
             visit(e.key);
             visit(e.value);
         }),
-        Expr::Struct { fields, .. } => fields.iter().for_each(|(_, v, _)| visit(*v)),
+        Expr::Struct { fields, .. } => fields.iter().for_each(|(_, v, ..)| visit(*v)),
         Expr::Fold(fold) => {
             visit(fold.range);
             fold.filter.iter().for_each(|f| visit(*f));

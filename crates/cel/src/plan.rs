@@ -93,12 +93,29 @@ pub(crate) struct FoldNode {
     pub body: Node,
 }
 
+/// Why there is no plan.
+pub(crate) enum Unplanned {
+    /// Constants are wrong.
+    Wrong(Vec<Problem>),
+    /// A constant cannot be computed.
+    Impossible(String),
+}
+
 /// Plans a checked expression.
-pub(crate) fn plan(checked: &Checked, env: &Env) -> Result<Node, Vec<Problem>> {
-    let mut planner =
-        Planner { checked, validate: env.validate_literals, unique_keys: env.unique_keys, problems: Vec::new() };
+pub(crate) fn plan(checked: &Checked, env: &Env) -> Result<Node, Unplanned> {
+    let mut planner = Planner {
+        checked,
+        validate: env.validate_literals,
+        unique_keys: env.unique_keys,
+        problems: Vec::new(),
+        impossible: None,
+    };
     let node = planner.node(checked.ast.root);
-    if planner.problems.is_empty() { Ok(node) } else { Err(planner.problems) }
+    match planner.impossible {
+        _ if !planner.problems.is_empty() => Err(Unplanned::Wrong(planner.problems)),
+        Some(why) => Err(Unplanned::Impossible(why)),
+        None => Ok(node),
+    }
 }
 
 struct Planner<'c> {
@@ -106,6 +123,8 @@ struct Planner<'c> {
     validate: bool,
     unique_keys: bool,
     problems: Vec<Problem>,
+    /// Why there can be no program.
+    impossible: Option<String>,
 }
 
 impl Planner<'_> {
@@ -145,7 +164,7 @@ impl Planner<'_> {
                 name: name.clone(),
                 fields: fields
                     .iter()
-                    .map(|(field, value, optional)| (field.clone(), self.node(*value), *optional))
+                    .map(|(field, value, optional, _)| (field.clone(), self.node(*value), *optional))
                     .collect(),
             },
             // The checker has refused these.
@@ -256,11 +275,13 @@ impl Planner<'_> {
             Ok(value) => Node::Const(value),
             Err(why) => {
                 if self.validate {
-                    let message = match &*call.function {
-                        "duration" | "timestamp" => format!("invalid {} argument", call.function),
-                        _ => why.to_string(),
-                    };
-                    self.problems.push((position, message));
+                    match &*call.function {
+                        name @ ("duration" | "timestamp") => {
+                            self.problems.push((position, format!("invalid {name} argument")));
+                        }
+                        // Found when the program is made, not when it is checked.
+                        _ => self.impossible = Some(why.to_string()),
+                    }
                 }
                 Node::Call(Box::new(call))
             }

@@ -387,6 +387,7 @@ fn every_overload_is_sound_and_costs_no_more_than_estimated() {
     for (env, rounds) in [(Env::kubernetes_crd(), 36), (Env::templates(), 24)] {
         let (wrong, never) = tried(&env, rounds);
         assert!(wrong.is_empty(), "{} things wrong:\n{wrong}", wrong.lines().count());
-        assert!(never.is_empty(), "never ran to a value: {never:?}");
+        // No number is a duration, though the function is declared.
+        assert_eq!(never, ["int64_to_duration"], "never ran to a value");
     }
 }

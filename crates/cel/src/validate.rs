@@ -103,6 +103,11 @@ impl Validator<'_> {
                 return;
             }
         }
+        if elements.len() > used {
+            let got = elements.len();
+            let message = format!("too many arguments supplied to string.format (expected {used}, got {got})");
+            self.problems.push((position, message));
+        }
     }
 }
 

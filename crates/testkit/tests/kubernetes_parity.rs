@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use conductor_testkit::parity::{Known, Report, Scenario, breadth, compare_all, random};
+use conductor_testkit::parity::{Known, Report, Scenario, breadth, compare_all, random, rules};
 use conductor_testkit::{Cluster, KUBECONFIG, skip};
 use regex::Regex;
 
@@ -53,7 +53,9 @@ async fn our_answers_are_those_of_a_real_kubernetes() {
     let seed = number("CONDUCTOR_PARITY_SEED", 1);
     let count = number("CONDUCTOR_PARITY_RANDOM", 24) as usize;
     let random = [random::definitions(seed, 10 * count), random::objects(seed, count)].concat();
-    let scenarios: Vec<Scenario> = [written(), breadth::lives(), breadth::refusals(), random]
+    let listed = |file: &str| rules::expressions(&std::fs::read_to_string(format!("{WRITTEN}/{file}")).unwrap());
+    let (wrong, right) = (rules::definitions(&listed("rules.txt")), rules::verdicts(&listed("verdicts.txt")));
+    let scenarios: Vec<Scenario> = [written(), breadth::lives(), breadth::refusals(), random, wrong, right]
         .concat()
         .into_iter()
         .filter(|scenario| only.is_match(&scenario.name))

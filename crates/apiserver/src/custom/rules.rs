@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cel::{Activation, Budget, DeclType, Env, EvalError, Fidelity, Program, Type, Value as CelValue};
+use cel::{Activation, Budget, CompileErrors, DeclType, Env, EvalError, Fidelity, Program, Type, Value as CelValue};
 use machinery::field::{Error, Errors, Kind, Path};
 use serde_json::Value;
 
@@ -191,13 +191,14 @@ fn compile(
         }
     });
     let compiled = match &env {
-        None => Err("the schema has no type that CEL knows".to_owned()),
-        Some(env) => env.compile(text.trim()).map_err(|error| error.to_string()).and_then(|program| {
-            match program.output_type() {
-                Type::Bool | Type::Dyn => Ok(program),
+        None => Err("compilation failed: the schema has no type that CEL knows".to_owned()),
+        Some(env) => {
+            let failed = |error: CompileErrors| format!("{} failed: {error}", error.stage());
+            env.compile(&text).map_err(failed).and_then(|program| match program.output_type() {
+                Type::Bool => Ok(program),
                 _ => Err("cel expression must evaluate to a bool".to_owned()),
-            }
-        }),
+            })
+        }
     };
     let occurs = cardinality.unwrap_or_else(|| decl.map_or(1, |decl| decl.max_cardinality()));
     let mut uses_old = false;
@@ -216,26 +217,26 @@ fn compile(
             }
         }
         Err(error) => {
-            compiling.report(Error::invalid(&path.child("rule"), rule.clone(), format!("compilation failed: {error}")))
+            compiling.report(Error::invalid(&path.child("rule"), rule.clone(), error.as_str()));
         }
     }
-    let message_program = rule["messageExpression"].as_str().filter(|text| !text.trim().is_empty()).and_then(|text| {
-        match env.as_ref()?.compile(text.trim()) {
-            Ok(program) if matches!(program.output_type(), Type::String | Type::Dyn) => {
-                let cost = program.estimate(Fidelity::Kubernetes).max;
-                compiling.charge("messageExpression", cost, path.child("messageExpression"));
-                Some(program)
-            }
-            Ok(_) => {
-                let detail = "messageExpression failed to compile: must evaluate to a string";
-                compiling.report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
-                None
-            }
-            Err(error) => {
-                let detail = format!("messageExpression compilation failed: {error}");
-                compiling.report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
-                None
-            }
+    let message = rule["messageExpression"].as_str().filter(|text| !text.trim().is_empty() && compiled.is_ok());
+    let message_program = message.and_then(|text| match env.as_ref()?.compile(text) {
+        Ok(program) if matches!(program.output_type(), Type::String) => {
+            let cost = program.estimate(Fidelity::Kubernetes).max;
+            compiling.charge("messageExpression", cost, path.child("messageExpression"));
+            Some(program)
+        }
+        Ok(_) => {
+            let detail = "messageExpression must evaluate to a string";
+            compiling.report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
+            None
+        }
+        Err(error) => {
+            let stage = error.stage().trim_start_matches("program ");
+            let detail = format!("messageExpression {stage} failed: {error}");
+            compiling.report(Error::invalid(&path.child("messageExpression"), rule.clone(), detail));
+            None
         }
     });
     Rule {

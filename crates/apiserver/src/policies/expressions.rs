@@ -97,7 +97,7 @@ impl Compiler {
 
     fn compile_in(&self, env: &Env, source: &str, types: &[Type]) -> Expression {
         let program = match env.compile(source) {
-            Err(error) => Err(format!("compilation failed: {error}")),
+            Err(error) => Err(format!("{} failed: {error}", error.stage())),
             Ok(program) if types.is_empty() || types.iter().any(|own| own.same(program.output_type())) => Ok(program),
             Ok(program) => {
                 let got = type_name(program.output_type());

@@ -121,6 +121,7 @@ pub(crate) const DECLS: &[Decl] = &[
         name: "duration",
         overloads: &[
             ("duration_to_duration", "(duration) -> duration"),
+            ("int64_to_duration", "(int) -> duration"),
             ("string_to_duration", "(string) -> duration"),
         ],
         cost: Cost::One,
@@ -318,6 +319,8 @@ fn to_duration<'a>(_: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
             Some(d) => Ok(Value::Duration(d)),
             None => conversion("string", "google.protobuf.Duration"),
         },
+        // Declared in cel-go, but no number is a duration.
+        [Value::Int(_)] => conversion("int", "google.protobuf.Duration"),
         _ => Err(EvalError::overload("duration")),
     }
 }

@@ -10,6 +10,7 @@ mod compare;
 mod known;
 mod normalise;
 pub mod random;
+pub mod rules;
 mod run;
 mod scenario;
 mod variants;

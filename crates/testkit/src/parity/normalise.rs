@@ -28,6 +28,8 @@ static OBJECT: LazyLock<Regex> =
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| Regex::new("kube-api-access-[a-z0-9]{5}").expect("a pattern"));
 static SUPPORTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"supported values: ("[^"]*"(?:, "[^"]*")*)"#).expect("a pattern"));
+/// A real one calls the type of `self` otherwise each time.
+static SELF_TYPE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bselfType\d+").expect("a pattern"));
 static CREDENTIAL: LazyLock<Regex> = LazyLock::new(|| Regex::new("X509SHA256=[0-9a-f]{64}").expect("a pattern"));
 static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
 
@@ -128,12 +130,30 @@ fn walk(value: &mut Value, key: &str) {
     }
 }
 
+/// Objects and lists that a message quotes: the real one shows them as Go has them.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = ["value: {", "value: ["].iter().filter_map(|mark| rest.find(mark)).min() {
+        let (before, json) = rest.split_at(at + "value: ".len());
+        let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
+        let end = if values.next().is_some_and(|value| value.is_ok()) { values.byte_offset() } else { 1 };
+        out.push_str(before);
+        out.push_str(if end > 1 { "<object>" } else { &json[..1] });
+        rest = &json[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// The same within a text.
 pub fn words(text: &str) -> String {
-    let text = OBJECT.replace_all(text, "Invalid value: \"<object>\"");
+    let text = quoted(text);
+    let text = OBJECT.replace_all(&text, "Invalid value: \"<object>\"");
     let text = UID.replace_all(&text, "<uid>");
     let text = TIME.replace_all(&text, "<time>");
     let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<5>");
+    let text = SELF_TYPE.replace_all(&text, "self");
     let text = CREDENTIAL.replace_all(&text, "X509SHA256=<digest>");
     let text = CLUSTER_IP.replace_all(&text, "<ip>");
     let text = SUPPORTED.replace_all(&text, |found: &Captures<'_>| {
@@ -197,6 +217,10 @@ mod tests {
         );
         let table =
             |age: &str| json!({"kind": "Table", "columnDefinitions": [{"name": "Age"}], "rows": [{"cells": [age]}]});
+        check(
+            json!({"message": "a: Invalid value: {\"Rule\":\"}\"}: b [c: Duplicate value: [1]], value: {x"}),
+            json!({"message": "a: Invalid value: <object>: b [c: Duplicate value: <object>], value: {x"}),
+        );
         check(table("5s"), table("<age>"));
         check(table("<unknown>"), table("<unknown>"));
     }

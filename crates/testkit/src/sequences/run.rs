@@ -174,6 +174,14 @@ impl Sequence<'_> {
         }
         let told = |answer: &Answer| {
             let mut body = in_rounds(&answer.body, rounds);
+            // A list of mistakes is in the order of Go's maps.
+            if let Some(Value::String(message)) = body.get_mut("message")
+                && let Some((before, list)) = message.split_once("errors:\n")
+            {
+                let mut lines: Vec<&str> = list.lines().collect();
+                lines.sort_unstable();
+                *message = format!("{before}errors:\n{}", lines.join("\n"));
+            }
             // Which undeclared field is named first, and which mistakes are listed before it, is chance on the real one.
             if let Some(Value::String(message)) = body.get_mut("message")
                 && message.contains("field not declared in schema")
