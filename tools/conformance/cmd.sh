@@ -74,6 +74,8 @@ kind: Node
 metadata: {name: 127.0.0.1, annotations: {save-managers: "true"}}
 status: {capacity: {memory: 1Gi}}
 NODE
+  # Its controller says that nothing is known of it, which takes a minute.
+  kubectl wait --for=condition=Ready=Unknown --timeout=180s node/127.0.0.1
 } >>"${logs}/setup.log" 2>&1
 
 runTests >>"${logs}/setup.log" 2>&1

@@ -228,6 +228,8 @@ fn arguments_file(dir: &Path, program: Program) -> PathBuf {
     dir.join(format!("{}.json", program.name()))
 }
 
+const FRONT_PROXY: &str = "front-proxy-client";
+
 /// Makes keys, certificates and kubeconfigs, and returns the administrator's TLS.
 fn prepare_identities(dir: &Path, server: &str) -> anyhow::Result<std::sync::Arc<rustls::ClientConfig>> {
     let authority = Authority::new("kubernetes")?;
@@ -243,10 +245,16 @@ fn prepare_identities(dir: &Path, server: &str) -> anyhow::Result<std::sync::Arc
     let serving = authority.issue("kube-apiserver", Usage::Server(&names))?;
     let admin = authority.issue("kubernetes-admin", Usage::Client { group: Some("system:masters") })?;
     let manager = authority.issue("system:kube-controller-manager", Usage::Client { group: None })?;
+    // By this one servers behind APIServices know it.
+    let front = Authority::new("front-proxy")?;
+    let proxy = front.issue(FRONT_PROXY, Usage::Client { group: None })?;
     let (signing_key, checking_key) = pki::signing_keys()?;
     for (name, content) in [
         ("ca.crt", &authority.certificate),
         ("ca.key", &authority.key),
+        ("front-proxy-ca.crt", &front.certificate),
+        ("front-proxy.crt", &proxy.certificate),
+        ("front-proxy.key", &proxy.key),
         ("serving.crt", &serving.certificate),
         ("serving.key", &serving.key),
         ("service-accounts.key", &signing_key),
@@ -293,6 +301,14 @@ fn apiserver_arguments(
         format!("--client-ca-file={}", path("ca.crt")),
         format!("--tls-cert-file={}", path("serving.crt")),
         format!("--tls-private-key-file={}", path("serving.key")),
+        format!("--requestheader-client-ca-file={}", path("front-proxy-ca.crt")),
+        format!("--requestheader-allowed-names={FRONT_PROXY}"),
+        "--requestheader-username-headers=X-Remote-User".into(),
+        "--requestheader-uid-headers=X-Remote-Uid".into(),
+        "--requestheader-group-headers=X-Remote-Group".into(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+        format!("--proxy-client-cert-file={}", path("front-proxy.crt")),
+        format!("--proxy-client-key-file={}", path("front-proxy.key")),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
         format!("--service-account-key-file={}", path("service-accounts.pub")),
         format!("--service-account-signing-key-file={}", path("service-accounts.key")),

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-	sample "k8s.io/sample-apiserver/pkg/cmd/server"
 	conversion "k8s.io/kubernetes/test/images/agnhost/crd-conversion-webhook"
 	"k8s.io/kubernetes/test/images/agnhost/webhook"
+	sample "k8s.io/sample-apiserver/pkg/cmd/server"
 )
 
 func main() {
@@ -57,7 +57,7 @@ func main() {
 	klog.InitFlags(flags)
 	root.PersistentFlags().AddGoFlagSet(flags)
 	wardle := sample.NewCommandStartWardleServer(context.Background(), sample.NewWardleServerOptions(os.Stdout, os.Stderr), false)
-	wardle.Use = "sample-apiserver"
+	wardle.Use, wardle.SilenceUsage = "sample-apiserver", true
 	root.AddCommand(webhook.CmdWebhook, conversion.CmdCrdConversionWebhook, wardle)
 	if root.Execute() != nil {
 		os.Exit(1)
