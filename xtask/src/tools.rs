@@ -60,6 +60,7 @@ const TOOLS: &[Tool] = &[
     Tool { name: "ginkgo", source: Source::Go(Program::Ginkgo), tier: Tier::Conformance },
     Tool { name: "kube-scheduler", source: Source::Go(Program::KubeScheduler), tier: Tier::Conformance },
     Tool { name: "fakelet", source: Source::Go(Program::Fakelet), tier: Tier::Conformance },
+    Tool { name: "kubectl-convert", source: Source::Go(Program::KubectlConvert), tier: Tier::Conformance },
     Tool { name: "psql", source: Source::Apt { package: "postgresql-client", also: &[] }, tier: Tier::Providers },
     Tool { name: "postgres", source: Source::Apt { package: "postgresql", also: POSTGRES }, tier: Tier::Providers },
     Tool { name: "mariadbd", source: Source::Apt { package: "mariadb-server", also: SBIN }, tier: Tier::Providers },
