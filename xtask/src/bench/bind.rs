@@ -22,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a claim is bound while nothing else happens.
 const LONE: usize = 21;
 
+/// What each claim writes.
+pub const WRITES: &str = "writes per volume claim";
+/// What the server takes of such writes.
+pub const PATCHES: &str = "patch of a bound volume claim, 32 clients";
+
 /// What is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -172,6 +177,18 @@ pub struct Report {
     pub processor: Option<Duration>,
 }
 
+/// Bound claims changed by 32 clients: the writes per second that the server takes of such objects.
+async fn patches(endpoint: &Endpoint, what: What, run: &str, count: usize) -> anyhow::Result<f64> {
+    let run = run.to_owned();
+    let done = drive(endpoint, CLIENTS, count, move |index| Request {
+        method: "PATCH",
+        path: format!("{}/{run}-{index}", what.claims(&format!("bench-{}", index % NAMESPACES))),
+        body: Some(("application/merge-patch+json", r#"{"metadata":{"annotations":{"bench":"patched"}}}"#.to_owned())),
+    })
+    .await?;
+    Ok(done.rate())
+}
+
 /// Binds so many at once.
 pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> anyhow::Result<Report> {
     let endpoint = &subject.endpoint;
@@ -233,19 +250,22 @@ pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Res
         // connections, caches and allocators are warm before anything counts
         burst(subject, what, &format!("{run}-warm"), (count / 50).max(1)).await?;
         let burst = burst(subject, what, &format!("{run}-burst"), count).await?;
+        let patches = patches(endpoint, what, &format!("{run}-burst"), count).await?;
         let lone = lone(subject, what, &format!("{run}-lone")).await?;
-        let names: [&'static str; 4] = match what {
+        let names: [&'static str; 5] = match what {
             What::Volumes => [
                 "bind volume claims, 32 clients",
                 "a lone volume claim until Bound",
-                "writes per volume claim",
+                WRITES,
                 "server's processor time per volume claim",
+                PATCHES,
             ],
             What::Databases => [
                 "bind database claims, 32 clients",
                 "a lone database claim until Bound",
                 "writes per database claim",
                 "server's processor time per database claim",
+                "patch of a bound database claim, 32 clients",
             ],
         };
         let half = |times: &[Duration]| quantile(times, 0.5);
@@ -257,6 +277,7 @@ pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Res
         ];
         let used = burst.processor.map(|used| Row::new(names[3], Unit::Milliseconds, used.as_secs_f64() * 1000.0));
         rows.extend(used);
+        rows.push(Row::new(names[4], Unit::PerSecond, patches));
         Ok(rows)
     }
     .await;

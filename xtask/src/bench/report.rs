@@ -18,6 +18,8 @@ pub enum Unit {
     Times,
     /// Less is better.
     Writes,
+    /// More is better.
+    Percent,
 }
 
 impl Unit {
@@ -30,13 +32,14 @@ impl Unit {
             Unit::Kibibytes => "KiB",
             Unit::Times => "x",
             Unit::Writes => "writes",
+            Unit::Percent => "%",
         }
     }
 
     /// How many times better `own` is than `other`.
     pub fn ratio(self, own: f64, other: f64) -> f64 {
         match self {
-            Unit::PerSecond => own / other,
+            Unit::PerSecond | Unit::Percent => own / other,
             Unit::Milliseconds | Unit::Mebibytes | Unit::Kibibytes | Unit::Times | Unit::Writes => other / own,
         }
     }
