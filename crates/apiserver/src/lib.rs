@@ -45,6 +45,7 @@ pub mod request;
 pub mod resource;
 mod reviews;
 mod server;
+mod signer;
 mod table;
 mod transactions;
 pub mod user;

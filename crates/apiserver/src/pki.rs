@@ -88,6 +88,11 @@ impl Pki {
         &self.ca
     }
 
+    /// The CA's name and key.
+    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
+    }
+
     /// The CA of who may say in whose name they ask, in PEM.
     pub fn front_proxy_ca(&self) -> &str {
         &self.front_proxy.0

@@ -1,5 +1,6 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
+mod certificates;
 pub mod crds;
 pub mod endpoints;
 pub mod events;
@@ -29,6 +30,7 @@ pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, events::run(server.clone()));
     spawn(server, policies::run(server.clone()));
     spawn(server, flows::run(server.clone()));
+    spawn(server, certificates::run(server.clone()));
     spawn(server, crate::aggregation::registered::run(server.clone()));
     spawn(server, crate::aggregation::available::run(server.clone()));
 }

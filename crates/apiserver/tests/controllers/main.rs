@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod apiservices;
+mod certificates;
 mod client;
 mod gc;
 mod others;

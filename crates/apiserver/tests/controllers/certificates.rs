@@ -1,0 +1,108 @@
+//! Approved requests are signed, and the certificates are good for what they say.
+
+use super::client::Client;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use rcgen::{CertificateParams, DnType, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use serde_json::{Value, json};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+fn request(name: &str, organization: &str, names: &[&str]) -> String {
+    let mut params = CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, name);
+    STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
+}
+
+async fn ask(client: &Client, name: &str, signer: &str, usages: &[&str], request: String) {
+    let spec = json!({"request": request, "signerName": format!("kubernetes.io/{signer}"), "usages": usages,
+                      "expirationSeconds": 3600});
+    let mut asked = client.create(REQUESTS, json!({"metadata": {"name": name}, "spec": spec})).await;
+    let yes = json!([{"type": "Approved", "status": "True", "reason": "R", "message": "m"}]);
+    asked["status"]["conditions"] = yes;
+    let path = format!("{REQUESTS}/{name}/approval");
+    let (code, answer) = client.send(Method::PUT, &path, "application/json", asked).await;
+    assert_eq!(code, 200, "{answer}");
+}
+
+async fn until(client: &Client, name: &str, what: impl Fn(&Value) -> bool) -> Value {
+    let path = format!("{REQUESTS}/{name}");
+    client.until(&path, "answered", |own| own.is_some_and(|own| what(&own["status"]))).await.unwrap()["status"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn approved_requests_are_signed_for_what_they_ask() {
+    let client = Client::in_memory().await;
+    // Two groups, as openssl writes them: CN=alice, O=painters, O=dancers.
+    let alice = include_str!("alice.csr");
+    ask(&client, "alice", "kube-apiserver-client", &["client auth", "digital signature"], STANDARD.encode(alice)).await;
+    let status = until(&client, "alice", |status| status.get("certificate").is_some()).await;
+    let pem = STANDARD.decode(status["certificate"].as_str().unwrap()).unwrap();
+    let der = CertificateDer::from_pem_slice(&pem).unwrap();
+    let (rest, certificate) = X509Certificate::from_der(&der).unwrap();
+    assert!(rest.is_empty());
+    let groups: Vec<&str> = certificate.subject().iter_organization().map(|o| o.as_str().unwrap()).collect();
+    assert_eq!(groups, ["painters", "dancers"]);
+    assert!(!certificate.is_ca());
+    let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+    assert!(usage.client_auth && !usage.server_auth);
+    let lifetime = certificate.validity().not_after.timestamp() - certificate.validity().not_before.timestamp();
+    assert_eq!(lifetime, 3600 + 300);
+
+    // Whoever trusts the CA takes it.
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(client.0.pki().ca().as_bytes()).unwrap()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
+    verifier.verify_client_cert(&der, &[], UnixTime::now()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubelets_have_signers_of_their_own() {
+    let client = Client::in_memory().await;
+    let serving = ["digital signature", "key encipherment", "server auth"];
+    let own = request("system:node:n1", "system:nodes", &["n1", "192.0.2.7"]);
+    ask(&client, "serving", "kubelet-serving", &serving, own.clone()).await;
+    let status = until(&client, "serving", |status| status.get("certificate").is_some()).await;
+    let pem = STANDARD.decode(status["certificate"].as_str().unwrap()).unwrap();
+    let der = CertificateDer::from_pem_slice(&pem).unwrap();
+    let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+    let names = certificate.subject_alternative_name().unwrap().unwrap().value.general_names.clone();
+    assert_eq!(names, [GeneralName::DNSName("n1"), GeneralName::IPAddress(&[192, 0, 2, 7])]);
+
+    for (name, signer, usages, request, why) in [
+        (
+            "a",
+            "kubelet-serving",
+            &serving[..],
+            request("n1", "system:nodes", &["n1"]),
+            "does not begin with system:node:",
+        ),
+        ("b", "kubelet-serving", &serving, request("system:node:n1", "others", &["n1"]), "is not system:nodes"),
+        (
+            "c",
+            "kubelet-serving",
+            &serving,
+            request("system:node:n1", "system:nodes", &[]),
+            "subjectAltName is required",
+        ),
+        ("d", "kube-apiserver-client-kubelet", &["client auth", "digital signature"], own, "DNS subjectAltNames"),
+        ("e", "kube-apiserver-client", &["server auth", "client auth"], request("u", "g", &[]), "invalid usage"),
+        ("f", "kube-apiserver-client", &["digital signature"], request("u", "g", &[]), "missing required usage"),
+    ] {
+        ask(&client, name, signer, usages, request).await;
+        let status =
+            until(&client, name, |status| status["conditions"].as_array().is_some_and(|all| all.len() > 1)).await;
+        let failed = &status["conditions"][1];
+        assert_eq!((&failed["type"], &failed["reason"]), (&json!("Failed"), &json!("SignerValidationFailure")));
+        assert!(failed["message"].as_str().unwrap().contains(why), "{failed}");
+        assert!(status.get("certificate").is_none());
+    }
+}
