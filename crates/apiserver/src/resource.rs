@@ -280,14 +280,20 @@ impl Resource {
             }
             Nature::Custom(custom) => {
                 let mut errors = self.validate_meta(object);
-                errors.extend(custom.validate(object, None));
+                errors.extend(custom.validate(object, None, &mut Vec::new()));
                 errors
             }
         }
     }
 
-    /// What is wrong with a changed object.
-    pub fn validate_update(&self, subresource: &str, new: &Value, old: &Value) -> field::Errors {
+    /// What is wrong with a changed object; `warnings` are about what was wrong before and is let pass.
+    pub fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Value,
+        old: &Value,
+        warnings: &mut Vec<String>,
+    ) -> field::Errors {
         let path = field::Path::root("metadata");
         let (new, old) = (&*self.internal(new), &*self.internal(old));
         let mut errors = machinery::meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &path);
@@ -314,7 +320,7 @@ impl Resource {
             Nature::BuiltIn(_) => {
                 errors.extend(kinds::validate::subresource_update(&self.group, &self.kind, subresource, new, old));
             }
-            Nature::Custom(custom) => errors.extend(custom.validate(new, Some(old))),
+            Nature::Custom(custom) => errors.extend(custom.validate(new, Some(old), warnings)),
         }
         errors
     }

@@ -152,7 +152,9 @@ impl Context {
             // such as a status, is there again. Jobs get their labels by being read.
             resource.default(&mut object);
         }
-        if !resource.is_custom() {
+        if resource.is_custom() {
+            crate::custom::whole_numbers(&mut object);
+        } else {
             for warning in kinds::warnings::create(&resource.group, &resource.kind, &object) {
                 self.warn(warning);
             }
@@ -290,7 +292,9 @@ impl Context {
         self.mutate(&mut attributes).await?;
         resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
         crate::plugins::complete(self, view, &mut attributes.object, old)?;
-        let errors = resource.validate_update(&self.info.subresource, &attributes.object, old);
+        let mut warnings = Vec::new();
+        let errors = resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings);
+        warnings.into_iter().for_each(|warning| self.warn(warning));
         if !errors.is_empty() {
             return Err(self.invalid(name, &errors));
         }
@@ -299,7 +303,9 @@ impl Context {
         if tracked || resource.is_custom() {
             resource.default(&mut new);
         }
-        if !resource.is_custom() {
+        if resource.is_custom() {
+            crate::custom::whole_numbers(&mut new);
+        } else {
             for warning in kinds::warnings::update(&resource.group, &resource.kind, &new, old) {
                 self.warn(warning);
             }

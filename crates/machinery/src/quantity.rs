@@ -377,13 +377,8 @@ fn decimal(text: &str, parts: &Parts<'_>, exponent: i64, format: Format) -> Resu
     let (kept, lost) = digits.split_at(digits.len() - below);
     let significant = kept.trim_start_matches('0').trim_end_matches('0');
     let zeros = kept.trim_start_matches('0').len() - significant.len();
-    let mut mantissa: i128 = if significant.is_empty() {
-        0
-    } else if significant.len() <= 38 {
-        significant.parse().map_err(|_| ParseError::Number)?
-    } else {
-        return Err(ParseError::Number);
-    };
+    let mut mantissa: i128 =
+        if significant.is_empty() { 0 } else { significant.parse().map_err(|_| ParseError::Number)? };
     exponent = exponent.max(NANO) + zeros as i64;
     if lost.bytes().any(|digit| digit != b'0') {
         // Only possible with the exponent at nano: bring the mantissa back to that unit first.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use conductor_testkit::parity::{Known, Report, Scenario, breadth, compare_all, random, rules};
+use conductor_testkit::parity::{Known, Report, Scenario, breadth, compare_all, formats, random, rules};
 use conductor_testkit::{Cluster, KUBECONFIG, skip};
 use regex::Regex;
 
@@ -52,7 +52,8 @@ async fn our_answers_are_those_of_a_real_kubernetes() {
     };
     let seed = number("CONDUCTOR_PARITY_SEED", 1);
     let count = number("CONDUCTOR_PARITY_RANDOM", 24) as usize;
-    let random = [random::definitions(seed, 10 * count), random::objects(seed, count)].concat();
+    let random =
+        [random::definitions(seed, 10 * count), random::objects(seed, count), vec![formats::scenario()]].concat();
     let listed = |file: &str| rules::expressions(&std::fs::read_to_string(format!("{WRITTEN}/{file}")).unwrap());
     let (wrong, right) = (rules::definitions(&listed("rules.txt")), rules::verdicts(&listed("verdicts.txt")));
     let scenarios: Vec<Scenario> = [written(), breadth::lives(), breadth::refusals(), random, wrong, right]

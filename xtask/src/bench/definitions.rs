@@ -70,6 +70,7 @@ pub async fn run(subject: &Subject, count: usize, rows: &mut Vec<Row>) -> anyhow
     if let (Some(before), Some(after)) = (before, subject.memory()) {
         rows.push(Row::new("memory per small definition", Unit::Kibibytes, (after - before) * 1024.0 / count as f64));
     }
+    published(subject, count, rows).await?;
     let schema = large(4);
     let json = definition(count, &schema).len() as f64;
     let mut between = None;
@@ -89,6 +90,37 @@ pub async fn run(subject: &Subject, count: usize, rows: &mut Vec<Row>) -> anyhow
         body: None,
     })
     .await?;
+    Ok(())
+}
+
+/// Makes one definition more and waits until it is where clients look for it, one place after the other; then takes it away.
+async fn published(subject: &Subject, count: usize, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let endpoint = &subject.endpoint;
+    // Beyond all that are made here.
+    let index = count + 10 * GROUPS;
+    let (group, kind) = (group(index), format!("\"Thing{index}\""));
+    let v3 = format!("/openapi/v3/apis/{group}/v1");
+    let places = [
+        ("one more definition until it is discovered", format!("/apis/{group}/v1")),
+        ("one more definition until it is in OpenAPI v3", v3),
+        ("one more definition until it is in OpenAPI v2", "/openapi/v2".to_owned()),
+    ];
+    let started = Instant::now();
+    let made = endpoint.request("POST", PATH, Some((JSON, definition(index, &small()).as_bytes()))).await?;
+    ensure!(made.code == 201, "the definition was not made: {}", made.code);
+    for (what, path) in places {
+        loop {
+            let answer = endpoint.request("GET", &path, None).await.context(what)?;
+            if answer.code == 200 && String::from_utf8_lossy(&answer.body).contains(&kind) {
+                break;
+            }
+            ensure!(started.elapsed() < Duration::from_secs(300), "{what}: it does not come");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let took = started.elapsed().as_secs_f64() * 1000.0;
+        rows.push(Row::new(what, Unit::Milliseconds, took));
+    }
+    endpoint.request("DELETE", &format!("{PATH}/things{index}.{group}"), None).await?;
     Ok(())
 }
 

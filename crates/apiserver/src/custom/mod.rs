@@ -147,8 +147,8 @@ impl Custom {
         *new = object;
     }
 
-    /// What is wrong with an object. With `old`, what did not change is let pass.
-    pub fn validate(&self, new: &Value, old: Option<&Value>) -> field::Errors {
+    /// What is wrong with an object. With `old`, what did not change is let pass, at most with a warning.
+    pub fn validate(&self, new: &Value, old: Option<&Value>, warnings: &mut Vec<String>) -> field::Errors {
         let version = self.version();
         let mut errors = self.structural().validate(new, old);
         if let Some((spec, status, selector)) = &version.scale {
@@ -167,7 +167,7 @@ impl Custom {
                            errors to complete validation";
                 errors.push(field::Error::invalid(&field::Path::root("<nil>"), Value::Null, why));
             } else {
-                errors.extend(rules.validate(new, old));
+                errors.extend(rules.validate(new, old, warnings));
             }
         }
         errors
@@ -411,5 +411,18 @@ impl Converter for Definition {
     fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
         let at = (0..self.versions.len()).find(|at| self.api_version(*at) == api_version)?;
         Some(self.structural(at).full_schema())
+    }
+}
+/// A whole number is written as one, as Go does: 1, not 1.0. Until then they are not the same, there as here.
+pub fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9.2e18) {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
     }
 }

@@ -103,12 +103,12 @@ impl Rules {
         errors
     }
 
-    /// Runs the rules on an object. With `old`, what did not change is let pass.
-    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Errors {
-        let mut errors = Vec::new();
+    /// Runs the rules on an object. With `old`, what did not change is let pass, with a warning.
+    pub fn validate(&self, new: &Value, old: Option<&Value>, warnings: &mut Vec<String>) -> Errors {
+        let mut found = Found { errors: Vec::new(), warnings };
         let mut budget = Budget::kubernetes();
-        run(self, &Path::empty(), new, old, &mut budget, &mut errors);
-        errors
+        run(self, &Path::empty(), new, old, false, &mut budget, &mut found);
+        found.errors
     }
 }
 
@@ -256,19 +256,34 @@ fn compile(
     }
 }
 
-fn run(rules: &Rules, path: &Path, new: &Value, old: Option<&Value>, budget: &mut Budget, errors: &mut Errors) {
+/// What is wrong, and what only would be.
+struct Found<'w> {
+    errors: Errors,
+    warnings: &'w mut Vec<String>,
+}
+
+/// `within`: whether what it is in did not change, which decides for what has no counterpart of its own.
+fn run(
+    rules: &Rules,
+    path: &Path,
+    new: &Value,
+    old: Option<&Value>,
+    within: bool,
+    budget: &mut Budget,
+    found: &mut Found<'_>,
+) {
     if new.is_null() {
         return;
     }
     let old = old.filter(|old| !old.is_null());
     // What did not change was accepted before, be the rules newer than it.
-    let unchanged = old == Some(new);
+    let unchanged = old.map_or(within, |old| old == new);
     if let Some(decl) = &rules.decl {
         for rule in &rules.rules {
             if budget.remaining() == 0 {
-                return errors.push(rules.failed(path, OUT_OF_BUDGET));
+                return found.errors.push(rules.failed(path, OUT_OF_BUDGET));
             }
-            check(rule, rules, decl, path, new, old, unchanged, budget, errors);
+            check(rule, rules, decl, path, new, old, unchanged, budget, found);
         }
     }
     match new {
@@ -276,9 +291,9 @@ fn run(rules: &Rules, path: &Path, new: &Value, old: Option<&Value>, budget: &mu
             for (name, value) in fields {
                 let old = old.and_then(|old| old.get(name));
                 if let Some(below) = rules.properties.get(name) {
-                    run(below, &path.child(name), value, old, budget, errors);
+                    run(below, &path.child(name), value, old, unchanged, budget, found);
                 } else if let Some(below) = &rules.values {
-                    run(below, &path.key(name), value, old, budget, errors);
+                    run(below, &path.key(name), value, old, unchanged, budget, found);
                 }
             }
         }
@@ -289,7 +304,7 @@ fn run(rules: &Rules, path: &Path, new: &Value, old: Option<&Value>, budget: &mu
                         let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
                         old?.as_array()?.iter().find(same)
                     });
-                    run(below, &path.index(i), item, old, budget, errors);
+                    run(below, &path.index(i), item, old, unchanged, budget, found);
                 }
             }
         }
@@ -322,18 +337,15 @@ fn check(
     old: Option<&Value>,
     unchanged: bool,
     budget: &mut Budget,
-    errors: &mut Errors,
+    found: &mut Found<'_>,
 ) {
     let program = match &rule.program {
         Ok(program) => program,
         Err(error) => {
-            return errors.push(rules.failed(path, format!("rule compile error: {error}")));
+            return found.errors.push(rules.failed(path, format!("rule compile error: {error}")));
         }
     };
     if rule.uses_old && old.is_none() && !rule.optional_old {
-        return;
-    }
-    if unchanged && !rule.uses_old {
         return;
     }
     let mut at = path.clone();
@@ -366,7 +378,12 @@ fn check(
                     _ => None,
                 }
             });
-            errors.push(Error::new(rule.reason, &at, shown(rules, new), computed.unwrap_or(said)));
+            let error = Error::new(rule.reason, &at, shown(rules, new), computed.unwrap_or(said));
+            if unchanged && !rule.uses_old {
+                found.warnings.push(error.to_string());
+            } else {
+                found.errors.push(error);
+            }
         }
         Err(error) => {
             let named = rule.message.as_deref().unwrap_or(rule.text.trim());
@@ -380,7 +397,8 @@ fn check(
                 ),
                 EvalError::Failed(_) => format!("{error} evaluating rule: {named}"),
             };
-            errors.push(rules.failed(path, detail));
+            // Not being able to tell is an error, whatever was there before.
+            found.errors.push(rules.failed(path, detail));
         }
     }
 }

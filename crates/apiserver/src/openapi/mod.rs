@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::dispatch::answer;
+use crate::heavy::aside;
 use crate::resource::{Nature, Resource};
 use crate::server::Inner;
 
@@ -138,13 +139,14 @@ pub fn serve(server: &Arc<Inner>, path: &str, hash: Option<&str>, headers: &Head
     let site = Site { catalog: &catalog, custom: &custom };
     if let (Asked::Index, others @ [_, ..]) = (&asked, &*server.remotes.documents()) {
         // What others have changes when they say so: nothing is kept.
-        let mut index = hash::index(&site);
+        let mut index = aside(|| hash::index(&site));
         others.iter().for_each(|(name, document)| index["paths"][name] = document.clone());
         return answer(200, Body::whole(index.to_string()), JSON);
     }
     let name = asked.name();
     let kept = server.documents.lock().get(generation, &name);
-    let mut made = kept.unwrap_or_else(|| Made { hash: asked.hash(&site).into(), compressed: None });
+    // With thousands of definitions this takes a while, which nobody else is to wait for.
+    let mut made = kept.unwrap_or_else(|| aside(|| Made { hash: asked.hash(&site).into(), compressed: None }));
     if matches!(asked, Asked::V3(_)) && hash.is_some_and(|hash| hash != &*made.hash) {
         let mut response = answer(301, Body::empty(), JSON);
         put(&mut response, header::LOCATION, &format!("{path}?hash={}", made.hash));
@@ -156,12 +158,13 @@ pub fn serve(server: &Arc<Inner>, path: &str, hash: Option<&str>, headers: &Head
         answer(304, Body::empty(), kind)
     } else {
         // Made without the lock: another request may make it, too, which costs less than to hold up the rest.
-        let compressed = match made.compressed.take().map_or_else(|| compress(|out| asked.write(&site, out)), Ok) {
-            Ok(compressed) => compressed,
-            Err(error) => return answer(500, Body::whole(format!("{error}\n")), TEXT),
-        };
+        let compressed =
+            match made.compressed.take().map_or_else(|| aside(|| compress(|out| asked.write(&site, out))), Ok) {
+                Ok(compressed) => compressed,
+                Err(error) => return answer(500, Body::whole(format!("{error}\n")), TEXT),
+            };
         made.compressed = Some(compressed.clone());
-        body(headers, &compressed, kind)
+        aside(|| body(headers, &compressed, kind))
     };
     server.documents.lock().keep(generation, name, made);
     let caching = if hash.is_some() { "public, immutable, max-age=31536000" } else { "no-cache, private" };

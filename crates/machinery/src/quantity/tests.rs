@@ -182,3 +182,11 @@ proptest! {
         let _ = text.parse::<Quantity>();
     }
 }
+
+#[test]
+fn what_is_rounded_up_to_a_nano_can_be_read_again() {
+    // Found by fuzzing: 39 digits.
+    let large: Quantity = "100000000000000000000000000000.000000000080".parse().unwrap();
+    let written = large.neg().neg().to_string();
+    assert_eq!(written.parse::<Quantity>().unwrap(), large, "{written}");
+}

@@ -7,6 +7,7 @@
 
 pub mod breadth;
 mod compare;
+pub mod formats;
 mod known;
 mod normalise;
 pub mod random;

@@ -69,20 +69,41 @@ pub fn objects(seed: u64, count: usize) -> Vec<Scenario> {
     (0..count).map(|index| life(&mut Random::new(seed ^ ((index as u64) << 32)), index)).collect()
 }
 
-fn life(random: &mut Random, index: usize) -> Scenario {
-    let schema = root(random);
-    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let things = "/apis/{{run}}.example.com/v1/namespaces/{{ns}}/things";
-    let quietly = |method: &str, path: &str, until: (&str, &str)| Step {
+const ALL: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/{{run}}.example.com/v1/namespaces/{{ns}}/things";
+
+/// Makes a definition and waits until it is served.
+pub(super) fn served(schema: &Value) -> Vec<Step> {
+    let quietly = |path: &str, until: (&str, &str)| Step {
         until: Some((until.0.into(), until.1.into())),
         compared: false,
-        ..Step::new(Request::new(method, path))
+        ..Step::new(Request::new("GET", path))
     };
-    let mut steps = vec![
-        Step::new(Request::json("POST", all, &definition(&schema))),
-        quietly("GET", &format!("{all}/things.{{{{run}}}}.example.com"), ("/status/conditions/1/type", "Established")),
-        quietly("GET", things, ("/kind", "ThingList")),
-    ];
+    vec![
+        Step::new(Request::json("POST", ALL, &definition(schema))),
+        quietly(&format!("{ALL}/things.{{{{run}}}}.example.com"), ("/status/conditions/1/type", "Established")),
+        quietly(THINGS, ("/kind", "ThingList")),
+    ]
+}
+
+/// Changes the definition's schema and waits until that is in force.
+fn changed(schema: &Value) -> Vec<Step> {
+    // The schema has one field more, with a default: where it shows, the schema is in force.
+    let mut schema = schema.clone();
+    schema["properties"]["seen"] = json!({"type": "string", "default": "yes"});
+    let patch = json!([{"op": "replace", "path": "/spec/versions", "value": definition(&schema)["spec"]["versions"]}]);
+    let request = Request::json("PATCH", format!("{ALL}/things.{{{{run}}}}.example.com?fieldManager=changer"), &patch);
+    let until = Some(("/items/0/seen".to_owned(), "yes".to_owned()));
+    vec![
+        Step { compared: false, ..Step::new(request.header("content-type", "application/json-patch+json")) },
+        Step { compared: false, until, ..Step::new(Request::new("GET", THINGS)) },
+    ]
+}
+
+fn life(random: &mut Random, index: usize) -> Scenario {
+    let schema = root(random);
+    let (all, things) = (ALL, THINGS);
+    let mut steps = served(&schema);
     for number in 0..8 {
         let name = format!("o{number}");
         let validation = random.of(&["", "&fieldValidation=Strict", "&fieldValidation=Ignore"]);
@@ -112,9 +133,98 @@ fn life(random: &mut Random, index: usize) -> Scenario {
         steps.push(Step::new(Request::new("GET", &one)));
     }
     steps.push(Step::new(Request::new("GET", things)));
+    // The schema becomes stricter: what is wrong by now stays as long as nobody changes it.
+    let mut stricter = schema.clone();
+    (0..2 + random.below(4)).for_each(|_| tighten(&mut stricter, random));
+    steps.extend(changed(&stricter));
+    for number in 0..8 {
+        let one = format!("{things}/o{number}");
+        let labels = json!({"metadata": {"labels": {"l": random.of(&["x", "y"])}}});
+        let mut patches = vec![labels];
+        patches
+            .extend((0..1 + random.below(3)).map(|_| json!({"spec": partial(&schema["properties"]["spec"], random)})));
+        for patch in patches {
+            let request = Request::json("PATCH", format!("{one}?fieldManager=changer"), &patch);
+            steps.push(Step::new(request.header("content-type", "application/merge-patch+json")));
+        }
+        if random.percent(40) {
+            let path = format!("{one}?fieldManager=applier&force=true");
+            let request = Request::json("PATCH", path, &object(&schema, &format!("o{number}"), random));
+            steps.push(Step::new(request.header("content-type", "application/apply-patch+yaml")));
+        }
+    }
     let gone = Step::new(Request::new("DELETE", format!("{all}/things.{{{{run}}}}.example.com")));
     steps.push(Step { compared: false, ..gone });
     Scenario { name: format!("random objects {index}"), steps, ..Scenario::default() }
+}
+
+/// Some of the fields that a schema has.
+fn partial(schema: &Value, random: &mut Random) -> Value {
+    let mut whole = value(schema, random, 2);
+    if let Some(fields) = whole.as_object_mut() {
+        fields.retain(|_, _| random.percent(40));
+    }
+    whole
+}
+
+/// A bound, a condition or a rule more, somewhere.
+fn tighten(schema: &mut Value, random: &mut Random) {
+    let mut here = schema.pointer_mut("/properties/spec").expect("every schema has it");
+    for _ in 0..random.below(4) {
+        let below: Vec<String> = below(here);
+        if below.is_empty() {
+            break;
+        }
+        let path = random.of(&below);
+        here = here.pointer_mut(&path).expect("it was just seen");
+    }
+    if here["x-kubernetes-embedded-resource"] == true || here["x-kubernetes-int-or-string"] == true {
+        return;
+    }
+    let rule = |text: &str| json!([{"rule": text, "message": "no"}]);
+    let optional = |text: &str| json!([{"rule": text, "message": "no", "optionalOldSelf": true}]);
+    let (field, bound) = match here["type"].as_str() {
+        Some("string") => random.of(&[
+            ("maxLength", json!(1)),
+            ("minLength", json!(2)),
+            ("pattern", json!("^a")),
+            ("format", json!("date")),
+            ("not", json!({"enum": ["a", "abc"]})),
+            ("anyOf", json!([{"minLength": 3}, {"pattern": "^$"}])),
+            ("x-kubernetes-validations", rule("self != 'a'")),
+            ("x-kubernetes-validations", rule("self == oldSelf")),
+            ("x-kubernetes-validations", optional("oldSelf.hasValue() || self != 'bb'")),
+        ]),
+        Some("integer" | "number") => random.of(&[
+            ("minimum", json!(1)),
+            ("maximum", json!(1)),
+            ("multipleOf", json!(2)),
+            ("oneOf", json!([{"minimum": 2}, {"maximum": 4}])),
+            ("not", json!({"minimum": 2})),
+            ("x-kubernetes-validations", rule("self >= oldSelf")),
+        ]),
+        Some("boolean") => random.of(&[("enum", json!([true])), ("x-kubernetes-validations", rule("self"))]),
+        Some("array") => random.of(&[
+            ("maxItems", json!(1)),
+            ("minItems", json!(1)),
+            ("not", json!({"minItems": 2})),
+            ("allOf", json!([{"minItems": 1}, {"maxItems": 2}])),
+        ]),
+        Some("object") => random.of(&[
+            ("maxProperties", json!(1)),
+            ("minProperties", json!(2)),
+            ("required", json!(["a", "b"])),
+            ("anyOf", json!([{"required": ["a"]}, {"required": ["c"]}])),
+            ("oneOf", json!([{"required": ["a"]}, {"required": ["b"]}])),
+            ("not", json!({"required": ["b"]})),
+            ("x-kubernetes-validations", rule("false")),
+        ]),
+        _ => return,
+    };
+    if let Some(fields) = here.as_object_mut() {
+        fields.remove("default");
+        fields.insert(field.into(), bound);
+    }
 }
 
 fn definition(schema: &Value) -> Value {
@@ -182,6 +292,9 @@ fn schema(random: &mut Random, depth: usize) -> Value {
     if random.percent(15) {
         schema["nullable"] = json!(true);
     }
+    if random.percent(10) {
+        combine(&mut schema, random);
+    }
     if schema["x-kubernetes-embedded-resource"].is_null() && random.percent(15) {
         let default = plain(&schema, random);
         if fits(&schema, &default) {
@@ -189,6 +302,30 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         }
     }
     schema
+}
+
+/// A condition of several parts.
+fn combine(schema: &mut Value, random: &mut Random) {
+    let parts = match schema["type"].as_str() {
+        Some("string") => [json!({"minLength": 2}), json!({"pattern": "^a"}), json!({"enum": ["a", "abc"]})],
+        Some("integer" | "number") => [json!({"minimum": 2}), json!({"maximum": 4}), json!({"multipleOf": 2})],
+        Some("array") => [json!({"minItems": 1}), json!({"maxItems": 2}), json!({"maxItems": 0})],
+        Some("object") => [json!({"minProperties": 1}), json!({"required": ["a"]}), json!({"maxProperties": 1})],
+        None if schema["x-kubernetes-int-or-string"] == true => {
+            if random.percent(30) {
+                schema["anyOf"] = json!([{"type": "integer"}, {"type": "string"}]);
+            } else {
+                schema["allOf"] = json!([{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "%$"}]);
+            }
+            return;
+        }
+        _ => return,
+    };
+    let combined = match random.of(&["allOf", "anyOf", "oneOf", "not"]) {
+        "not" => ("not", random.of(&parts)),
+        all => (all, json!([random.of(&parts), random.of(&parts)])),
+    };
+    schema[combined.0] = combined.1;
 }
 
 fn text(random: &mut Random) -> Value {
@@ -309,13 +446,34 @@ fn plain(schema: &Value, random: &mut Random) -> Value {
 
 /// Whether a default is plainly right: only scalars without bounds, and empty structures, are.
 fn fits(schema: &Value, default: &Value) -> bool {
-    let bounds =
-        ["enum", "maxLength", "minLength", "pattern", "format", "minimum", "maximum", "multipleOf", "required"];
+    let bounds = [
+        "enum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "multipleOf",
+        "required",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+    ];
     match default {
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty() && schema["required"].is_null(),
+        Value::Array(items) if !items.is_empty() => false,
+        Value::Object(fields) if !fields.is_empty() => false,
         _ => bounds.iter().all(|bound| schema[bound].is_null()),
     }
+}
+
+/// Pointers to the schemas right below one.
+fn below(schema: &Value) -> Vec<String> {
+    let escaped = |key: &String| format!("/properties/{}", key.replace('~', "~0").replace('/', "~1"));
+    let properties = schema["properties"].as_object().into_iter().flat_map(|all| all.keys().map(escaped));
+    let others = ["items", "additionalProperties"].into_iter().filter(|name| schema[*name].is_object());
+    properties.chain(others.map(|name| format!("/{name}"))).collect()
 }
 
 /// Makes one mistake somewhere in a schema.
@@ -324,17 +482,7 @@ fn break_schema(schema: &mut Value, random: &mut Random) {
     let mut whole = true;
     // Walks down a random path.
     for _ in 0..random.below(6) {
-        let below: Vec<String> = [
-            here["properties"].as_object().map(|all| {
-                all.keys().map(|key| format!("/properties/{}", key.replace('~', "~0").replace('/', "~1"))).collect()
-            }),
-            here["items"].is_object().then(|| vec!["/items".to_owned()]),
-            here["additionalProperties"].is_object().then(|| vec!["/additionalProperties".to_owned()]),
-        ]
-        .into_iter()
-        .flatten()
-        .flatten()
-        .collect();
+        let below = below(here);
         if below.is_empty() {
             break;
         }

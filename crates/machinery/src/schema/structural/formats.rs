@@ -108,8 +108,11 @@ pub(super) fn fits(format: &str, text: &str) -> bool {
         "mac" => is_mac(text),
         "rgbcolor" => is_rgb(text),
         "ssn" => {
-            let digits: String = text.chars().filter(|c| !matches!(c, '-' | ' ')).collect();
-            digits.len() == 9 && digits.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= 11
+            let fits = |(at, byte): (usize, u8)| match at {
+                3 | 6 => matches!(byte, b'-' | b' '),
+                _ => byte.is_ascii_digit(),
+            };
+            text.len() == 11 && text.bytes().enumerate().all(fits)
         }
         "uri" => is_request_uri(text),
         "uuid" => is_uuid(text, None, false),
@@ -259,7 +262,8 @@ fn is_mac(text: &str) -> bool {
     let (separator, width) = match text.as_bytes().get(2) {
         Some(b':') => (':', 2),
         Some(b'-') => ('-', 2),
-        _ => ('.', 4),
+        _ if text.as_bytes().get(4) == Some(&b'.') => ('.', 4),
+        _ => return matches!(text.len(), 12 | 16 | 40) && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
     };
     let parts: Vec<&str> = text.split(separator).collect();
     let hex = |part: &&str| part.len() == width && part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -293,7 +297,9 @@ fn is_request_uri(text: &str) -> bool {
     let scheme_fits = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let host = rest.strip_prefix("//").map(|rest| rest.split(['/', '?']).next().unwrap_or(""));
-    scheme_fits && !has_bad_escape(rest) && host.is_none_or(|host| !host.contains([' ', '<', '>', '"']))
+    // What begins with no slash is opaque: escapes in it mean nothing.
+    let opaque = !rest.starts_with('/');
+    scheme_fits && (opaque || !has_bad_escape(rest)) && host.is_none_or(|host| !host.contains([' ', '<', '>', '"']))
 }
 
 fn has_bad_escape(text: &str) -> bool {
@@ -325,7 +331,7 @@ fn digits_of(text: &str) -> Vec<u32> {
 
 fn is_isbn10(text: &str) -> bool {
     let plain: String = text.chars().filter(|c| !matches!(c, '-' | ' ')).collect();
-    let (body, last) = plain.split_at(plain.len().saturating_sub(1).min(plain.len()));
+    let (body, last) = plain.split_at(plain.char_indices().next_back().map_or(0, |(at, _)| at));
     let body = digits_of(body);
     let last = if last == "X" { 10 } else { last.parse().unwrap_or(u32::MAX) };
     if body.len() != 9 || body.contains(&u32::MAX) || last > 10 {
@@ -346,7 +352,15 @@ fn is_isbn13(text: &str) -> bool {
 
 fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
-    if !(13..=19).contains(&digits.len()) {
+    let begins = |prefixes: &[&[u32]]| prefixes.iter().any(|prefix| digits.starts_with(prefix));
+    let issued = match digits.len() {
+        13 => begins(&[&[4]]),
+        14 => begins(&[&[3, 0, 0], &[3, 0, 1], &[3, 0, 2], &[3, 0, 3], &[3, 0, 4], &[3, 0, 5], &[3, 6], &[3, 8]]),
+        15 => begins(&[&[3, 4], &[3, 7], &[2, 1, 3, 1], &[1, 8, 0, 0]]),
+        16 => begins(&[&[4], &[5, 1], &[5, 2], &[5, 3], &[5, 4], &[5, 5], &[6, 0, 1, 1], &[6, 5], &[3, 5]]),
+        _ => false,
+    };
+    if !issued {
         return false;
     }
     let doubled = |(at, digit): (usize, &u32)| match at % 2 {
@@ -377,8 +391,10 @@ mod tests {
         check("ipv4", &["10.0.0.1", "010.0.0.1"], &["10.0.0", "256.0.0.1", "::1"]);
         check("ipv6", &["::1"], &["10.0.0.1", "x"]);
         check("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0/33", "10.0.0.0"]);
-        check("mac", &["00:11:22:33:44:55", "0011.2233.4455"], &["00:11:22"]);
-        check("uri", &["http://a.b/c", "/a"], &["a", "", "http://a/%zz"]);
+        check("mac", &["00:11:22:33:44:55", "0011.2233.4455", "001122334455"], &["00:11:22", "00112233445"]);
+        check("uri", &["http://a.b/c", "/a", "a:b%zz"], &["a", "", "http://a/%zz"]);
+        check("ssn", &["123-45-6789", "123 45 6789"], &["123456789", "12-345-6789"]);
+        check("creditcard", &["4111 1111 1111 1111", "378282246310005"], &["4111111111111112", "2020-01-01T00:00:00Z"]);
         check("email", &["a@b.c", "A <a@b.c>"], &["a", "a@"]);
         check("hostname", &["a.example.com", "a-b", "localhost", "a-b.com"], &["-a", "a_b", "", "ab-c"]);
         check("uuid", &["123e4567-e89b-12d3-a456-426614174000"], &["123e4567"]);
@@ -386,7 +402,7 @@ mod tests {
         check("byte", &["YQ=="], &["!", ""]);
         check("hexcolor", &["#fff", "aabbcc"], &["#ffff"]);
         check("rgbcolor", &["rgb(1, 2,255)"], &["rgb(1,2,256)"]);
-        check("isbn", &["0321751043", "978-0321751041"], &["0321751044"]);
+        check("isbn", &["0321751043", "978-0321751041"], &["0321751044", "é", ""]);
         check("k8s-short-name", &["a-b"], &["A", "a.b", ""]);
         check("k8s-long-name", &["a.b"], &["a..b"]);
         check("unheard-of", &["anything"], &[]);

@@ -166,7 +166,9 @@ fn of_type(value: &Value, schema: Schema<'_>, name: &str, outcome: &mut Outcome)
     if node.untyped || matches!(node.shape, Shape::Any) {
         return;
     }
-    let integral = value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|float| float.fract() == 0.0);
+    // What is no i64 is a float in Go, and those are whole numbers only as far as floats can count.
+    let countable = |float: f64| float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0;
+    let integral = value.is_i64() || value.as_f64().is_some_and(countable);
     let fits = match (&node.shape, value) {
         (_, Value::Null) => node.nullable,
         (Shape::Object(_) | Shape::Map(_), Value::Object(_)) => true,
@@ -186,8 +188,8 @@ fn of_type(value: &Value, schema: Schema<'_>, name: &str, outcome: &mut Outcome)
     let (found, found_format) = match value {
         Value::Null => ("null", ""),
         Value::Bool(_) => ("boolean", ""),
-        Value::Number(number) if number.is_f64() => ("number", "float64"),
-        Value::Number(_) => ("integer", "int64"),
+        Value::Number(number) if number.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "float64"),
         Value::String(_) => ("string", ""),
         Value::Array(_) => ("array", ""),
         Value::Object(_) => ("object", ""),
@@ -297,7 +299,10 @@ fn number(value: &Value, schema: Schema<'_>, rules: &Rules, name: &str, outcome:
             (Shape::Integer { .. }, false, Some("int32")) => {
                 ("integer", number.fract() == 0.0 && number >= f64::from(i32::MIN) && number <= f64::from(i32::MAX))
             }
-            (Shape::Integer { .. }, false, _) => ("integer", number.fract() == 0.0 && number.abs() < 9.3e18),
+            (Shape::Integer { .. }, false, _) => {
+                let small = number.abs() < 9_223_372_036_854_775_808.0 || value.is_i64();
+                ("integer", number.fract() == 0.0 && small)
+            }
             (Shape::Number, false, Some("float")) => ("number", number.abs() <= f64::from(f32::MAX)),
             _ => ("number", true),
         };
