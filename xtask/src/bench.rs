@@ -24,6 +24,8 @@ mod machine;
 #[cfg(feature = "bench")]
 mod objects;
 #[cfg(feature = "bench")]
+mod parts;
+#[cfg(feature = "bench")]
 mod report;
 #[cfg(feature = "bench")]
 mod subject;
@@ -48,6 +50,17 @@ pub enum Bench {
     Bind(Bind),
     /// Measure what is behind claims on this machine: databases, volumes, load balancers; write docs/benchmarks.md
     Infrastructure(Infrastructure),
+    /// Measure single parts without a server: access, apply, CEL, decisions; write docs/benchmarks.md
+    Parts(Parts),
+}
+
+/// Single parts.
+#[derive(clap::Args)]
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "only the load generator reads them"))]
+pub struct Parts {
+    /// Where to write the figures [default: docs/benchmarks.md]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Binding.
@@ -156,6 +169,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Compare(options) => compare::both(options),
         Bench::Bind(options) => bind::run(options),
         Bench::Infrastructure(options) => infrastructure::run(options),
+        Bench::Parts(options) => parts::run(options),
     }
 }
 

@@ -181,10 +181,24 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
                     name => super::namespace_shown(attributes.namespace_object(name)?),
                 });
             }
+            let key = key(policy, binding, params);
+            if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {
+                continue;
+            }
+            let asker = Asker::new(attributes);
             let namespace = namespace.as_ref().unwrap_or(&Value::Null);
-            let shown = converted.unwrap_or_else(|| (attributes.object.clone(), attributes.old.clone()));
-            if let Some(changed) = invoke(policy, binding, matched, params, namespace, shown, attributes, &mut errors) {
-                attributes.object = matching::converted(&changed, matched, resource).await?;
+            let input = Input { object: seen.0, old: seen.1, request, namespace, params, asker: &asker };
+            let changed = invoke(policy, binding, matched, &input, &mut errors);
+            if let Some(changed) = changed {
+                attributes.reinvocation.policies.require();
+                attributes.reinvocation.wanted = true;
+                attributes.object = match same {
+                    true => changed,
+                    false => matching::converted(&changed, matched, resource).await?,
+                };
+            }
+            if policy.again {
+                attributes.reinvocation.policies.invoked(key);
             }
         }
         if asked {
@@ -221,44 +235,30 @@ fn holds(
     })
 }
 
-/// One policy, bound, with one set of parameters. Gives the object, in the policy's version, if it changed it.
-#[allow(clippy::too_many_arguments, reason = "each of them is another thing")]
+/// A policy, bound, with one set of parameters.
+fn key(policy: &Mutating, binding: &Binding, params: &Value) -> String {
+    let meta = &params["metadata"];
+    format!("{}/{}/{}/{}", policy.name, binding.name, text(&meta["namespace"]), text(&meta["name"]))
+}
+
+/// Gives the object, in the policy's version, if the policy changed it.
 fn invoke(
     policy: &Mutating,
     binding: &Binding,
     matched: &Resource,
-    params: &Value,
-    namespace: &Value,
-    (mut object, old): (Value, Value),
-    attributes: &mut Attributes<'_>,
+    input: &Input<'_>,
     errors: &mut Errors,
 ) -> Option<Value> {
-    let request = super::expressions::request(attributes, matched);
-    let before = object.clone();
-    let meta = &params["metadata"];
-    let key = format!("{}/{}/{}/{}", policy.name, binding.name, text(&meta["namespace"]), text(&meta["name"]));
-    let asker = Asker::new(attributes);
-    let (old, request, asker) = (&old, &request, &asker);
-    if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {
-        return None;
-    }
+    let mut object = None;
     for mutation in &policy.mutations {
-        let input = Input { object: &object, old, request, namespace, params, asker };
+        let input = Input { object: object.as_ref().unwrap_or(input.object), ..*input };
         let changed = mutation.apply(policy, &input, matched);
         match changed.and_then(|changed| super::settled(matched, changed).map_err(|status| status.message)) {
-            Ok(changed) => object = changed,
+            Ok(changed) => object = Some(changed),
             Err(error) => errors.add(policy, Some(binding), "Invalid", &error),
         }
     }
-    let changed = object != before;
-    if changed {
-        attributes.reinvocation.policies.require();
-        attributes.reinvocation.wanted = true;
-    }
-    if policy.again {
-        attributes.reinvocation.policies.invoked(key);
-    }
-    changed.then_some(object)
+    object.filter(|object| object != input.object)
 }
 
 impl Mutation {
