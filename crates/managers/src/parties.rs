@@ -126,15 +126,24 @@ pub fn type_roles() -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
+/// A policy that refuses, and what binds it to all its requests.
+fn refuses(name: &str, spec: Value) -> Vec<Value> {
+    let object = |kind: &str, spec: Value| {
+        let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
+        json!({"apiVersion": POLICY, "kind": kind, "metadata": meta, "spec": spec})
+    };
+    let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+    let mut spec = spec;
+    spec["failurePolicy"] = json!("Fail");
+    vec![object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", binding)]
+}
+
 /// Whoever may write Secrets in the system namespace gets no token of its service accounts by it.
 fn tokens() -> Vec<Value> {
-    let name = "secrets-ask-for-no-token";
-    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
     let account = "object.metadata.?annotations['kubernetes.io/service-account.name'].orValue('')";
-    let policy = json!({
-        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
-        "spec": {
-            "failurePolicy": "Fail",
+    refuses(
+        "secrets-ask-for-no-token",
+        json!({
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM_NAMESPACE}},
                 "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"], "scope": "Namespaced"}],
@@ -145,26 +154,18 @@ fn tokens() -> Vec<Value> {
                 "message": "this Secret asks for the token of a service account, which takes the verb create on its serviceaccounts/token",
                 "reason": "Forbidden",
             }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    vec![policy, binding]
+        }),
+    )
 }
 
 /// Templates name no directory of a machine: what is made from one comes from the provisioner, who may not.
 fn paths() -> Vec<Value> {
-    let name = "templates-name-no-directory";
-    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
     let path = |object: &str| format!("(has({object}.spec) && has({object}.spec.path) ? {object}.spec.path : '')");
     let names = format!("{} != ''", path("object"));
     let anew = format!("oldObject == null || {} != {}", path("object"), path("oldObject"));
-    let policy = json!({
-        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
-        "spec": {
-            "failurePolicy": "Fail",
+    refuses(
+        "templates-name-no-directory",
+        json!({
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": ["volume.local.conductor.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
                 "resources": ["directoryvolumes"],
@@ -175,13 +176,8 @@ fn paths() -> Vec<Value> {
                 "message": "spec.path names a directory of a machine, which takes the verb use on infrastructures.conductor.io: declare a DirectoryVolume instead of a template, or leave the path out",
                 "reason": "Forbidden",
             }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    vec![policy, binding]
+        }),
+    )
 }
 
 /// The volumes that a Pod may have: claims, and what comes from the API itself.
@@ -191,18 +187,15 @@ const VOLUMES: [&str; 8] =
 /// Pods name no infrastructure in-line. Exempt are those who may `use` `infrastructures.conductor.io`, and the namespaces of the
 /// system and those that a cluster admin labels.
 fn infrastructure() -> Vec<Value> {
-    let name = "pods-name-no-infrastructure";
-    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
     let allowed = VOLUMES.map(|volume| format!("has(v.{volume})")).join(" || ");
     let volumes = "has(object.spec.volumes) ? object.spec.volumes : []";
     let exempt = json!({"matchExpressions": [
         {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", SYSTEM_NAMESPACE]},
         {"key": "conductor.io/infrastructure", "operator": "NotIn", "values": ["allowed"]},
     ]});
-    let policy = json!({
-        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
-        "spec": {
-            "failurePolicy": "Fail",
+    refuses(
+        "pods-name-no-infrastructure",
+        json!({
             "matchConstraints": {
                 "namespaceSelector": exempt,
                 "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}],
@@ -214,11 +207,6 @@ fn infrastructure() -> Vec<Value> {
                 "messageExpression": "'volumes ' + variables.infrastructure.join(', ') + ' name infrastructure in-line: claim it instead (a PersistentVolumeClaim), or ask for the verb use on infrastructures.conductor.io'",
                 "reason": "Forbidden",
             }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    vec![policy, binding]
+        }),
+    )
 }
