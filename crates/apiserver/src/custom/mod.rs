@@ -167,7 +167,8 @@ impl Custom {
                            errors to complete validation";
                 errors.push(field::Error::invalid(&field::Path::root("<nil>"), Value::Null, why));
             } else {
-                errors.extend(rules.validate(new, old, warnings));
+                let before = old.map(|old| self.structural().before(old));
+                errors.extend(rules.validate(new, old, before, warnings));
             }
         }
         errors

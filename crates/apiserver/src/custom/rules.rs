@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cel::{Activation, Budget, CompileErrors, DeclType, Env, EvalError, Fidelity, Program, Type, Value as CelValue};
 use machinery::field::{Error, Errors, Kind, Path};
+use machinery::schema::Before;
 use serde_json::Value;
 
 /// The most that one rule may be estimated to cost.
@@ -104,10 +105,16 @@ impl Rules {
     }
 
     /// Runs the rules on an object. With `old`, what did not change is let pass, with a warning.
-    pub fn validate(&self, new: &Value, old: Option<&Value>, warnings: &mut Vec<String>) -> Errors {
+    pub fn validate(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+        before: Option<Before<'_>>,
+        warnings: &mut Vec<String>,
+    ) -> Errors {
         let mut found = Found { errors: Vec::new(), warnings };
         let mut budget = Budget::kubernetes();
-        run(self, &Path::empty(), new, old, false, &mut budget, &mut found);
+        run(self, &Path::empty(), new, (old, before), false, &mut budget, &mut found);
         found.errors
     }
 }
@@ -267,7 +274,7 @@ fn run(
     rules: &Rules,
     path: &Path,
     new: &Value,
-    old: Option<&Value>,
+    (old, before): (Option<&Value>, Option<Before<'_>>),
     within: bool,
     budget: &mut Budget,
     found: &mut Found<'_>,
@@ -277,7 +284,7 @@ fn run(
     }
     let old = old.filter(|old| !old.is_null());
     // What did not change was accepted before, be the rules newer than it.
-    let unchanged = old.map_or(within, |old| old == new);
+    let unchanged = before.map_or(within, |before| before.same(new));
     if let Some(decl) = &rules.decl {
         for rule in &rules.rules {
             if budget.remaining() == 0 {
@@ -289,7 +296,7 @@ fn run(
     match new {
         Value::Object(fields) => {
             for (name, value) in fields {
-                let old = old.and_then(|old| old.get(name));
+                let old = (old.and_then(|old| old.get(name)), before.and_then(|before| before.key(name)));
                 if let Some(below) = rules.properties.get(name) {
                     run(below, &path.child(name), value, old, unchanged, budget, found);
                 } else if let Some(below) = &rules.values {
@@ -304,7 +311,8 @@ fn run(
                         let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
                         old?.as_array()?.iter().find(same)
                     });
-                    run(below, &path.index(i), item, old, unchanged, budget, found);
+                    let before = before.and_then(|before| before.item(item));
+                    run(below, &path.index(i), item, (old, before), unchanged, budget, found);
                 }
             }
         }

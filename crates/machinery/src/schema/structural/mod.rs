@@ -14,6 +14,7 @@ mod validate;
 use serde_json::Value;
 
 pub use formats::unrecognized_formats;
+pub use validate::Before;
 
 use super::{Id, Schema, Types};
 use crate::field::{self, Path};
@@ -104,6 +105,11 @@ impl Structural {
             errors.extend(lists::validate(value, self.schema()));
         }
         errors
+    }
+
+    /// An object as it was, to tell what did not change.
+    pub fn before<'a>(&'a self, old: &'a Value) -> Before<'a> {
+        Before::new(old, self.schema())
     }
 
     /// About how many bytes it takes in memory.

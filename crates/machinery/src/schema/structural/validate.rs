@@ -9,20 +9,30 @@ use crate::schema::{Id, ListKind, MAX_DEPTH, Rules, Schema, Shape};
 
 /// All mistakes of a value. With `old`, parts that can be told to be unchanged are let pass.
 pub(super) fn validate(value: &Value, old: Option<&Value>, schema: Schema<'_>) -> field::Errors {
-    let old = old.map(|value| Old { value, schema });
+    let old = old.map(|value| Before { value, schema });
     ratcheted(value, old, schema, "", MAX_DEPTH).errors
 }
 
 /// The old value that a value is compared with, and the structure that says how.
 #[derive(Clone, Copy)]
-struct Old<'a> {
+pub struct Before<'a> {
     value: &'a Value,
     schema: Schema<'a>,
 }
 
-impl<'a> Old<'a> {
+impl<'a> Before<'a> {
+    /// The whole object as it was.
+    pub(super) fn new(value: &'a Value, schema: Schema<'a>) -> Self {
+        Before { value, schema }
+    }
+
+    /// Whether nothing changed. What the structure does not know counts as changed, as in Kubernetes.
+    pub fn same(self, new: &Value) -> bool {
+        self.is(new, MAX_DEPTH)
+    }
+
     /// The old value of a field or of a map's entry, if the structure knows it.
-    fn key(self, name: &str) -> Option<Old<'a>> {
+    pub fn key(self, name: &str) -> Option<Before<'a>> {
         let schema = match self.schema.shape() {
             // `additionalProperties: true` has no structure.
             Shape::Map(values) => {
@@ -30,17 +40,16 @@ impl<'a> Old<'a> {
             }
             _ => self.schema.at(self.schema.field(name)?.schema),
         };
-        Some(Old { value: self.value.as_object()?.get(name)?, schema })
+        Some(Before { value: self.value.as_object()?.get(name)?, schema })
     }
 
     /// The old item with the same keys, in lists of type map. Of others nothing can be told.
-    fn item(self, new: &Value) -> Option<Old<'a>> {
+    pub fn item(self, new: &Value) -> Option<Before<'a>> {
         let Shape::List { items, list: ListKind::Map(keys) } = self.schema.shape() else { return None };
         let value = self.value.as_array()?.iter().find(|old| same_keys(old, new, keys))?;
-        Some(Old { value, schema: self.schema.at(*items) })
+        Some(Before { value, schema: self.schema.at(*items) })
     }
 
-    /// Whether nothing changed. What the structure does not know counts as changed, as in Kubernetes.
     fn is(self, new: &Value, depth: usize) -> bool {
         let Some(depth) = depth.checked_sub(1) else { return false };
         match (self.value, new) {
@@ -60,7 +69,7 @@ impl<'a> Old<'a> {
 }
 
 /// A part of the object: if it did not change, its mistakes are let pass.
-fn ratcheted(value: &Value, old: Option<Old<'_>>, schema: Schema<'_>, name: &str, depth: usize) -> Outcome {
+fn ratcheted(value: &Value, old: Option<Before<'_>>, schema: Schema<'_>, name: &str, depth: usize) -> Outcome {
     let mut outcome = one(value, old, schema, name, depth);
     if !outcome.errors.is_empty() && old.is_some_and(|old| old.is(value, depth)) {
         outcome.errors.clear();
@@ -109,7 +118,7 @@ fn place(name: &str) -> Path {
 }
 
 /// A value, and the same of the old object if it can be told which that is.
-fn one(value: &Value, old: Option<Old<'_>>, schema: Schema<'_>, name: &str, depth: usize) -> Outcome {
+fn one(value: &Value, old: Option<Before<'_>>, schema: Schema<'_>, name: &str, depth: usize) -> Outcome {
     let mut outcome = Outcome::default();
     let Some(depth) = depth.checked_sub(1) else {
         outcome.composite("the object is nested too deeply".into());
@@ -207,7 +216,7 @@ fn of_type(value: &Value, schema: Schema<'_>, name: &str, outcome: &mut Outcome)
 
 fn composed(
     value: &Value,
-    old: Option<Old<'_>>,
+    old: Option<Before<'_>>,
     schema: Schema<'_>,
     rules: &Rules,
     name: &str,
@@ -386,7 +395,7 @@ fn enumeration(value: &Value, rules: &Rules, name: &str, outcome: &mut Outcome) 
 
 fn list(
     items: &[Value],
-    old: Option<Old<'_>>,
+    old: Option<Before<'_>>,
     schema: Schema<'_>,
     rules: Option<&Rules>,
     name: &str,
@@ -427,7 +436,7 @@ fn size_of_list(items: &[Value], rules: Option<&Rules>, name: &str, outcome: &mu
 
 fn object(
     map: &Map<String, Value>,
-    old: Option<Old<'_>>,
+    old: Option<Before<'_>>,
     schema: Schema<'_>,
     rules: Option<&Rules>,
     name: &str,
