@@ -1,5 +1,6 @@
 //! Everything that is not a resource: discovery, health, version, metrics, keys.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, Response, header};
@@ -158,8 +159,15 @@ pub fn version() -> serde_json::Value {
 
 fn health(server: &Inner, path: &str, query: &Query) -> Response<Body> {
     let mut text = String::new();
+    let mut excluded: BTreeSet<&str> = query.all("exclude").filter(|name| !name.is_empty()).collect();
     for check in CHECKS {
-        text.push_str(&format!("[+]{check} ok\n"));
+        let how = if excluded.remove(check) { "excluded: ok" } else { "ok" };
+        text.push_str(&format!("[+]{check} {how}\n"));
+    }
+    if !excluded.is_empty() {
+        let names: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        text.push_str("warn: some health checks cannot be excluded: no matches for ");
+        text.push_str(&format!("{}\n", names.join(",")));
     }
     let stopping = *server.stopping().borrow();
     if stopping && path == "/readyz" {

@@ -154,3 +154,15 @@ async fn in_a_namespace_that_goes_nothing_is_bound_or_evicted() {
         );
     }
 }
+
+#[tokio::test]
+async fn health_checks_can_be_left_out() {
+    let api = Api::new().await;
+    let (code, _, bytes) = ask(&api, "/readyz?verbose&exclude=etcd&exclude=nope&exclude=a", "*/*").await;
+    let text = String::from_utf8(bytes).unwrap();
+    assert_eq!(code, 200);
+    assert!(text.contains("[+]ping ok\n") && text.contains("[+]etcd excluded: ok\n"), "{text}");
+    let end = "warn: some health checks cannot be excluded: no matches for \"a\",\"nope\"\nreadyz check passed\n";
+    assert!(text.ends_with(end), "{text}");
+    assert_eq!(ask(&api, "/readyz?exclude=etcd", "*/*").await.2, b"ok");
+}
