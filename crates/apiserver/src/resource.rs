@@ -280,7 +280,7 @@ impl Resource {
             }
             Nature::Custom(custom) => {
                 let mut errors = self.validate_meta(object);
-                errors.extend(custom.validate(object, None, &mut Vec::new()));
+                errors.extend(custom.validate("", object, None, &mut Vec::new()));
                 errors
             }
         }
@@ -320,7 +320,7 @@ impl Resource {
             Nature::BuiltIn(_) => {
                 errors.extend(kinds::validate::subresource_update(&self.group, &self.kind, subresource, new, old));
             }
-            Nature::Custom(custom) => errors.extend(custom.validate(new, Some(old), warnings)),
+            Nature::Custom(custom) => errors.extend(custom.validate(subresource, new, Some(old), warnings)),
         }
         errors
     }

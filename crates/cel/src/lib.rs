@@ -1,19 +1,8 @@
 //! The project's one CEL: checker, evaluator with a cost limit, Kubernetes' libraries. Pure.
 //!
-//! ```
-//! use conductor_cel::{Activation, Budget, DeclType, Env, Value};
+#![doc = include_str!("../README.md")]
 //!
-//! let schema = serde_json::json!({
-//!     "type": "object",
-//!     "properties": {"replicas": {"type": "integer"}, "max": {"type": "integer"}}
-//! });
-//! let decl = DeclType::from_structural(&schema, "self", false).unwrap();
-//! let program = Env::kubernetes_crd().declare_schema("self", decl.clone()).compile("self.replicas <= self.max").unwrap();
-//!
-//! let object = serde_json::json!({"replicas": 2, "max": 3});
-//! let activation = Activation::new().with("self", Value::typed(&object, &decl).unwrap());
-//! assert_eq!(program.evaluate_bool(&activation, &mut Budget::kubernetes()), Ok(true));
-//! ```
+//! # How it works
 //!
 //! An expression is parsed (`parser`), checked against declared variables and functions
 //! (`checker`), planned (`plan`) and then evaluated any number of times (`eval`). Values borrow

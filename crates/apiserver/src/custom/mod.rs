@@ -148,9 +148,18 @@ impl Custom {
     }
 
     /// What is wrong with an object. With `old`, what did not change is let pass, at most with a warning.
-    pub fn validate(&self, new: &Value, old: Option<&Value>, warnings: &mut Vec<String>) -> field::Errors {
+    pub fn validate(
+        &self,
+        subresource: &str,
+        new: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> field::Errors {
         let version = self.version();
-        let mut errors = self.structural().validate(new, old);
+        let mut errors = match subresource {
+            "status" => self.structural().validate_status(new, old),
+            _ => self.structural().validate(new, old),
+        };
         if let Some((spec, status, selector)) = &version.scale {
             errors.extend([spec, status].into_iter().filter_map(|path| replicas(new, path)));
             if let Err(why) = nested(new, selector, Value::is_string, "string") {

@@ -99,7 +99,26 @@ impl Structural {
 
     /// All mistakes of an object, save those of its own metadata and of CEL rules. With `old`, what did not change is let pass.
     pub fn validate(&self, value: &Value, old: Option<&Value>) -> field::Errors {
-        let mut errors = validate::validate(value, old, self.schema());
+        let errors = validate::validate(value, old, self.schema());
+        self.complete(errors, value, old)
+    }
+
+    /// The same for a status that is written on its own: of the schema only its part counts, and names are as from there.
+    pub fn validate_status(&self, value: &Value, old: Option<&Value>) -> field::Errors {
+        let mut errors = field::Errors::new();
+        if let (Some(status), Some(field)) = (value.get("status"), self.schema().field("status")) {
+            let old = old.and_then(|old| old.get("status"));
+            errors = validate::validate(status, old, self.schema().at(field.schema));
+        }
+        for error in &mut errors {
+            let below = error.path != field::Path::empty();
+            error.path = field::Path::root(&if below { format!("status.{}", error.path) } else { "status".to_owned() });
+        }
+        self.complete(errors, value, old)
+    }
+
+    /// Adds what is not the schema's to say.
+    fn complete(&self, mut errors: field::Errors, value: &Value, old: Option<&Value>) -> field::Errors {
         errors.extend(embedded::validate(value, self.schema()));
         if old.is_none_or(|old| lists::validate(old, self.schema()).is_empty()) {
             errors.extend(lists::validate(value, self.schema()));
