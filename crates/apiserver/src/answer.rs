@@ -15,10 +15,12 @@ use crate::auth::authz::{Decision, refusal};
 use crate::body::Body;
 use crate::context::Context;
 use crate::flow::Class;
+use crate::gate::Pass;
 use crate::heavy::{self, LARGE, aside, wait_aside};
 use crate::media::{self, Accept, Encoding, Form};
 use crate::request::{Query, RequestInfo};
 use crate::server::{Inner, OWN, Server};
+use crate::user::User;
 
 /// The most a request's body may have.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -140,18 +142,14 @@ impl Server {
             return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
         }
         if let Some(remote) = inner.remotes.of_path(&info.path) {
-            let mut held = inner.bodies.account(&user.name);
-            let read = match body.take() {
-                Some(body) => read_body(body, &mut held).await,
-                None => Ok(Bytes::new()),
-            };
-            let body = match read {
-                Ok(body) => body,
+            let (body, _held) = match inner.received(&user, body, &parts.headers, record).await {
+                Ok(received) => received,
                 Err(status) => return inner.status_response(&status, accept, &parts.headers),
             };
-            if let Some(record) = record {
-                record.sent(&parts.headers, &body);
-            }
+            let _pass = match inner.place(&user, &info, class.as_ref()).await {
+                Ok(pass) => pass,
+                Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            };
             let response = crate::aggregation::proxy::forward(inner, &remote, &user, &parts, body, time).await;
             return inner.finish(response, &parts.headers, &parts.method, Vec::new());
         }
@@ -182,32 +180,13 @@ impl Server {
             }
         };
         // Before a place is taken: a client that sends slowly keeps no one else out.
-        let mut held = inner.bodies.account(&user.name);
-        let read = match body.take() {
-            Some(body) => read_body(body, &mut held).await,
-            None => Ok(Bytes::new()),
-        };
-        let body = match read {
-            Ok(body) => body,
+        let (body, _held) = match inner.received(&user, body, &parts.headers, record).await {
+            Ok(received) => received,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
-        if let Some(record) = record {
-            record.sent(&parts.headers, &body);
-        }
-        let gate = match &*info.verb {
-            "watch" => None,
-            "get" | "list" => Some(&inner.reads),
-            _ => Some(&inner.writes),
-        };
-        let _pass = match gate {
-            // The server itself is not kept waiting by its clients.
-            Some(gate) if user.name != OWN && class.as_ref().is_none_or(|class| !class.exempt) => {
-                match gate.enter(&user.name).await {
-                    Ok(pass) => Some(pass),
-                    Err(status) => return inner.status_response(&status, accept, &parts.headers),
-                }
-            }
-            _ => None,
+        let _pass = match inner.place(&user, &info, class.as_ref()).await {
+            Ok(pass) => pass,
+            Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
         let method = parts.method;
         let cx = Context {
@@ -257,6 +236,43 @@ impl Server {
 }
 
 impl Inner {
+    /// The body of a request, which counts as its user's until the second is dropped.
+    async fn received<B>(
+        &self,
+        user: &User,
+        body: &mut Option<B>,
+        headers: &HeaderMap,
+        record: &mut Option<Record>,
+    ) -> Result<(Bytes, heavy::Bytes), Status>
+    where
+        B: http_body::Body,
+        B::Error: std::fmt::Display,
+    {
+        let mut held = self.bodies.account(&user.name);
+        let body = match body.take() {
+            Some(body) => read_body(body, &mut held).await?,
+            None => Bytes::new(),
+        };
+        if let Some(record) = record {
+            record.sent(headers, &body);
+        }
+        Ok((body, held))
+    }
+
+    /// Waits until it is a request's turn, if it has to wait for one.
+    async fn place(&self, user: &User, info: &RequestInfo, class: Option<&Class>) -> Result<Option<Pass>, Status> {
+        let gate = match &*info.verb {
+            "watch" => return Ok(None),
+            "get" | "list" => &self.reads,
+            _ => &self.writes,
+        };
+        // The server itself is not kept waiting by its clients.
+        if user.name == OWN || class.is_some_and(|class| class.exempt) {
+            return Ok(None);
+        }
+        gate.enter(&user.name).await.map(Some)
+    }
+
     /// A status as an answer.
     fn status_response(&self, status: &Status, accept: Accept, headers: &HeaderMap) -> Response<Body> {
         self.finish(self.plain_status(status, accept), headers, &http::Method::GET, Vec::new())
