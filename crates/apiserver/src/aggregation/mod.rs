@@ -2,6 +2,7 @@
 //! name of whoever asks: `registered` says what is ours, `available` who of the others answers, `proxy` asks them.
 
 pub mod available;
+pub mod namespaces;
 pub mod proxy;
 pub mod registered;
 

@@ -168,8 +168,11 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
             }
         }
     }
+    let mut elsewhere = crate::aggregation::namespaces::empty(server, local, name).await;
+    remaining.append(&mut elsewhere.remaining);
+    failures.append(&mut elsewhere.failures);
     let path = format!("/api/v1/namespaces/{name}");
-    if remaining.is_empty() {
+    if remaining.is_empty() && failures.is_empty() && elsewhere.unknown.is_empty() {
         // All others who hold the namespace keep it; we no longer do.
         let mut wanted = namespace.clone();
         let finalizers = namespace["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -187,7 +190,7 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
             Err(status) => Err(status),
         };
     }
-    let conditions = conditions(namespace, &remaining, &holders, &failures, &server.0.now());
+    let conditions = conditions(namespace, &remaining, &holders, &failures, &elsewhere.unknown, &server.0.now());
     if conditions != namespace["status"]["conditions"] {
         let mut wanted = namespace.clone();
         wanted["status"]["conditions"] = conditions;
@@ -206,6 +209,7 @@ fn conditions(
     remaining: &BTreeMap<String, usize>,
     holders: &BTreeMap<String, usize>,
     failures: &[String],
+    unknown: &[String],
     now: &str,
 ) -> Value {
     let list = |counts: &BTreeMap<String, usize>, what: &str| {
@@ -221,13 +225,18 @@ fn conditions(
         list(holders, "in").replace(", ", " resource instances, ") + " resource instances"
     );
     let failed = format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", "));
+    let undiscovered = format!("Discovery failed for some groups, {} failing: {}", unknown.len(), unknown.join(", "));
     let all = [
-        (
-            "NamespaceDeletionDiscoveryFailure",
-            "False",
-            "ResourcesDiscovered",
-            "All resources successfully discovered".to_owned(),
-        ),
+        if unknown.is_empty() {
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                "False",
+                "ResourcesDiscovered",
+                "All resources successfully discovered".to_owned(),
+            )
+        } else {
+            ("NamespaceDeletionDiscoveryFailure", "True", "DiscoveryFailed", undiscovered)
+        },
         (
             "NamespaceDeletionGroupVersionParsingFailure",
             "False",
@@ -244,7 +253,11 @@ fn conditions(
         } else {
             ("NamespaceDeletionContentFailure", "True", "ContentDeletionFailed", failed)
         },
-        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", content),
+        if remaining.is_empty() {
+            ("NamespaceContentRemaining", "False", "ContentRemoved", "All content successfully removed".to_owned())
+        } else {
+            ("NamespaceContentRemaining", "True", "SomeResourcesRemain", content)
+        },
         if holders.is_empty() {
             (
                 "NamespaceFinalizersRemaining",

@@ -1,6 +1,7 @@
 //! Another server behind an APIService: a real one, over TLS, that believes only who shows this server's certificate.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::client::Client;
@@ -24,6 +25,10 @@ const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1alpha1.wardle.example.com";
 const FLUNDERS: &str = "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders";
 const TRUSTED: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+
+const DOOMED: &str = "/apis/wardle.example.com/v1alpha1/namespaces/doomed/flunders";
+/// Whether somebody has deleted what is there.
+static DELETED: AtomicBool = AtomicBool::new(false);
 
 /// A server beside ours. Ends when dropped.
 struct Extension {
@@ -93,7 +98,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Answer>, std::con
         return Ok(Response::new(BodyExt::boxed(StreamBody::new(first.chain(futures::stream::pending())))));
     }
     let resources = json!([
-        {"name": "flunders", "singularName": "flunder", "namespaced": true, "kind": "Flunder", "verbs": ["get", "list"],
+        {"name": "flunders", "singularName": "flunder", "namespaced": true, "kind": "Flunder",
+         "verbs": ["deletecollection", "get", "list"],
          "shortNames": ["fl"]},
         {"name": "flunders/status", "singularName": "", "namespaced": true, "kind": "Flunder", "verbs": ["get"]},
     ]);
@@ -109,6 +115,13 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Answer>, std::con
                 "serverRelativeURL": "/openapi/v3/apis/wardle.example.com/v1alpha1?hash=1"}}}),
         ),
         "/openapi/v3/apis/wardle.example.com/v1alpha1" => whole(200, json!({"openapi": "3.0.0"})),
+        DOOMED => {
+            if parts.method == "DELETE" {
+                DELETED.store(true, Ordering::SeqCst);
+            }
+            let items = if DELETED.load(Ordering::SeqCst) { json!([]) } else { json!([{}]) };
+            whole(200, json!({"kind": "FlunderList", "items": items}))
+        }
         path => {
             let headers: Vec<(String, String)> = parts
                 .headers
@@ -249,7 +262,8 @@ async fn discovery_and_openapi_know_it() {
     let expected = json!({
         "version": "v1alpha1", "freshness": "Current",
         "resources": [{
-            "resource": "flunders", "singularResource": "flunder", "scope": "Namespaced", "verbs": ["get", "list"],
+            "resource": "flunders", "singularResource": "flunder", "scope": "Namespaced",
+            "verbs": ["deletecollection", "get", "list"],
             "shortNames": ["fl"], "responseKind": kind,
             "subresources": [{"subresource": "status", "verbs": ["get"], "responseKind": kind}],
         }],
@@ -308,4 +322,25 @@ async fn services_that_lead_nowhere_are_told_apart() {
     });
     client.create("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
     until(&client, "False", "MissingEndpoints").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_has_in_a_namespace_goes_with_it() {
+    let (client, extension) = started().await;
+    client.create("/api/v1/namespaces", json!({"metadata": {"name": "doomed"}})).await;
+    client.delete("/api/v1/namespaces/doomed", "").await;
+    client.gone("/api/v1/namespaces/doomed").await;
+    assert!(DELETED.load(Ordering::SeqCst));
+
+    // Of one that does not answer nobody knows what it has.
+    drop(extension);
+    client.merge(&format!("{SERVICES}/{NAME}"), json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    until(&client, "False", "FailedDiscoveryCheck").await;
+    client.create("/api/v1/namespaces", json!({"metadata": {"name": "held"}})).await;
+    client.delete("/api/v1/namespaces/held", "").await;
+    let says =
+        |own: Option<&Value>| own.is_some_and(|own| own["status"]["conditions"][0]["reason"] == "DiscoveryFailed");
+    client.until("/api/v1/namespaces/held", "held", says).await;
+    client.delete(&format!("{SERVICES}/{NAME}"), "").await;
+    client.gone("/api/v1/namespaces/held").await;
 }
