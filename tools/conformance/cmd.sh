@@ -56,16 +56,17 @@ kube::util::test_client_certificate_authentication_enabled() { true; }
   kubectl create -f - <<'POLICY'
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
-metadata: {name: one-node}
+metadata: {name: no-own-node}
 spec:
   matchConstraints:
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [nodes]}]
-  validations: [{expression: 'object.metadata.name == "127.0.0.1"'}]
+  validations:
+    - expression: '!has(object.spec.taints) || !object.spec.taints.exists(taint, taint.key == "conductor.io/runs-no-pods")'
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
-metadata: {name: one-node}
-spec: {policyName: one-node, validationActions: [Deny]}
+metadata: {name: no-own-node}
+spec: {policyName: no-own-node, validationActions: [Deny]}
 POLICY
   kubectl delete customresourcedefinitions,storageclasses,nodes --all
   kubectl create -f - <<'NODE'
