@@ -8,6 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::manager::Cluster;
+use crate::out::say;
 
 /// Check a live system: no claim with two resources, no resource with too many claims, nothing made twice or orphaned; and, by the
 /// providers, that what runs and lies outside is what the API says: no process, port, directory, role or database is left over.
@@ -28,10 +29,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut findings = inspect::audit(&api).await?;
     findings.extend(outside(&api, Duration::from_secs(args.patience)).await?);
     for finding in &findings {
-        println!("{}: {} ({})", finding.object, finding.message, finding.invariant);
+        say(&format!("{}: {} ({})", finding.object, finding.message, finding.invariant))?;
     }
     anyhow::ensure!(findings.is_empty(), "{} invariants are broken", findings.len());
-    println!("everything is as it must be");
+    say("everything is as it must be")?;
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use conductor_managers::Api;
 use serde_json::Value;
 
 use crate::manager::Cluster;
+use crate::out::say;
 
 /// Open the client that goes with a bound claim: psql, mariadb or curl with the claim's own credentials, a shell in a volume.
 ///
@@ -45,8 +46,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if claim["kind"] == "PersistentVolumeClaim" {
         let path = directory(&api, &claim).await.with_context(|| format!("{name} cannot be entered"))?;
         if args.uri {
-            println!("{path}");
-            return Ok(());
+            return say(&path);
         }
         let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
         let error = Command::new(&shell).args(&args.arguments).current_dir(&path).exec();
@@ -63,8 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if args.uri {
         let uri = details.get("uri").context("its Secret has no uri")?;
         anyhow::ensure!(!uri.contains(char::is_control), "uri of its Secret has control characters: it is not shown");
-        println!("{uri}");
-        return Ok(());
+        return say(uri);
     }
     let mut command = client(&details)?;
     command.args(&args.arguments);

@@ -3,6 +3,7 @@
 use conductor_managers::inspect;
 
 use crate::manager::Cluster;
+use crate::out::{say, write};
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -37,8 +38,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (api, namespace) = args.cluster.api().await?;
     let answer = inspect::explain(&api, &args.claim, args.namespace.as_deref().unwrap_or(&namespace)).await?;
     match args.output {
-        Output::Text => print!("{}", answer.text),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&answer.json)?),
+        Output::Text => write(answer.text.as_bytes()),
+        Output::Json => say(&serde_json::to_string_pretty(&answer.json)?),
     }
-    Ok(())
 }

@@ -1,8 +1,8 @@
 //! `conductor install`: what an API server needs, as YAML.
 
-use std::io::Write;
-
 use conductor_managers::install;
+
+use crate::out::say;
 
 /// Print what a cluster needs before `conductor manager` can work, as YAML for kubectl apply.
 #[derive(clap::Args)]
@@ -19,9 +19,8 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let objects = if args.types { install::type_definitions() } else { install::objects() };
     let objects = objects.map_err(|error| anyhow::anyhow!("a built-in file is broken: {error}"))?;
-    let mut out = std::io::stdout().lock();
     for object in objects {
-        writeln!(out, "---\n{}", serde_saphyr::to_string(&object)?.trim_end())?;
+        say(&format!("---\n{}", serde_saphyr::to_string(&object)?.trim_end()))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `conductor logs`: what the processes behind a claim say.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use conductor_managers::Api;
 use serde_json::Value;
 
 use crate::manager::Cluster;
+use crate::out::{say, unread, write};
 
 /// Show the log of the process behind a claim, a resource or an implementation.
 ///
@@ -54,10 +55,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let tail = tail.with_context(|| {
             format!("{} is no file of this machine; the log is where conductor up runs", file.display())
         })?;
-        println!("{tail}");
+        say(&tail)?;
     }
     if args.follow {
-        follow(&files[0]).await?;
+        tokio::select! {
+            result = follow(&files[0]) => result?,
+            () = unread() => {}
+        }
     }
     Ok(())
 }
@@ -105,6 +109,6 @@ async fn follow(path: &PathBuf) -> anyhow::Result<()> {
         }
         let mut new = Vec::new();
         at += file.read_to_end(&mut new)? as u64;
-        std::io::stdout().write_all(&new)?;
+        write(&new)?;
     }
 }

@@ -8,6 +8,7 @@ mod grants;
 mod install;
 mod logs;
 mod manager;
+mod out;
 mod plan;
 mod providers;
 mod review;

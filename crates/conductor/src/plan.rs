@@ -8,6 +8,7 @@ use conductor_managers::inspect;
 use serde_json::Value;
 
 use crate::manager::Cluster;
+use crate::out::say;
 
 /// Say what would happen if a file were applied: bind to which, make what, refuse why. Nothing is done.
 ///
@@ -51,7 +52,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let outlooks = inspect::plan(&api, &objects, args.namespace.as_deref().unwrap_or(&namespace)).await?;
     let width = outlooks.iter().map(|o| o.object.len()).max().unwrap_or(0);
     for outlook in &outlooks {
-        println!("{:width$}  {}", outlook.object, outlook.text);
+        say(&format!("{:width$}  {}", outlook.object, outlook.text))?;
     }
     let trouble = outlooks.iter().filter(|o| o.trouble).count();
     anyhow::ensure!(trouble == 0, "{trouble} of {} would wait or be refused", outlooks.len());

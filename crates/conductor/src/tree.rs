@@ -4,6 +4,7 @@ use conductor_managers::inspect;
 
 use crate::explain::Output;
 use crate::manager::Cluster;
+use crate::out::{say, write};
 
 /// Show a claim or a resource with its consumers, class and implementation, and how they are.
 #[derive(clap::Args)]
@@ -28,8 +29,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (api, namespace) = args.cluster.api().await?;
     let tree = inspect::tree(&api, &args.object, args.namespace.as_deref().unwrap_or(&namespace)).await?;
     match args.output {
-        Output::Text => print!("{}", tree.text()),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&tree.json())?),
+        Output::Text => write(tree.text().as_bytes()),
+        Output::Json => say(&serde_json::to_string_pretty(&tree.json())?),
     }
-    Ok(())
 }

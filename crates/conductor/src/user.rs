@@ -95,7 +95,7 @@ impl Add {
         }
         let path = self.output.unwrap_or_else(|| PathBuf::from(format!("{}.kubeconfig", self.name.replace('/', "_"))));
         if path.as_os_str() == "-" {
-            print!("{text}");
+            crate::out::write(text.as_bytes())?;
         } else {
             write_secret(&path, text.as_bytes())?;
             eprintln!("{} is the kubeconfig of {}", path.display(), self.name);

@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use common::world::{HAPROXY, POSTGRES, World, debian_postgres, has, may_mount, says, soon};
 use conductor_local::lack::find_program;
@@ -47,6 +49,18 @@ fn told(world: &World, claim: &str, word: &str) {
     });
 }
 
+/// Reads the beginning of what a command says and goes: the command ends well, and says nothing about it.
+fn left_unread(world: &World, arguments: &[&str]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    command.args(arguments).env("KUBECONFIG", world.data.join("kubeconfig"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let read = child.stdout.take().expect("is piped").read(&mut [0; 8]).expect("can be read");
+    let ended = soon("ended", || child.try_wait().expect("is ours"));
+    let mut said = String::new();
+    child.stderr.take().expect("is piped").read_to_string(&mut said).expect("can be read");
+    assert!(read > 0 && ended.success() && said.is_empty(), "{arguments:?}: {ended} {said}");
+}
+
 #[test]
 fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_comes() {
     let directory = tempfile::tempdir().expect("makes a directory");
@@ -88,6 +102,29 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
         };
         world.until(&format!("{MANAGERS}/{manager}"), "saying what its class lacks", lacking);
     }
+    left_unread(&world, &["install"]);
+    // whoever asks is told the same, and not that all is well
+    let explained = world.conductor(&["explain", "pvc/files"]);
+    let first = explained.lines().nth(1).unwrap_or_default();
+    assert!(first.contains("apt-get install") && !explained.contains("can make it"), "{explained}");
+    let explained = world.conductor(&["explain", "rdbc/postgres"]);
+    assert!(explained.lines().nth(1).unwrap_or_default().contains("apt-get install postgresql"), "{explained}");
+    let classes = world.conductor(&["classes"]);
+    let row = |claim: &str, class: &str| {
+        let is = |line: &&str| line.split_whitespace().take(2).eq([claim, class]);
+        classes.lines().find(is).unwrap_or_else(|| panic!("no {class}: {classes}"))
+    };
+    let silver = row("PersistentVolumeClaim", "silver");
+    assert!(silver.contains("lacks: ") && silver.contains("apt-get install"), "{classes}");
+    assert!(row("RelationalDatabaseClaim", "postgres").contains("apt-get install postgresql"), "{classes}");
+    assert!(row("PersistentVolumeClaim", "bronze").contains("yes"), "{classes}");
+    // what really becomes of a volume, not what kubectl shows
+    assert!(row("PersistentVolumeClaim", "gold").contains("Recycle"), "{classes}");
+    let file = programs.join("claim.json");
+    std::fs::write(&file, volume("planned", "silver", "8Mi").to_string()).expect("may");
+    let (fine, planned) = world.run(&["plan", "-f", file.to_str().expect("is text")]);
+    assert!(!fine && planned.contains("waits: ") && planned.contains("apt-get install"), "{planned}");
+
     // what needs nothing is there all the same
     world.create(VOLUMES, &volume("plain", "bronze", "8Mi"));
     world.until(&format!("{VOLUMES}/plain"), "bound", |c| c["status"]["phase"] == "Bound");
@@ -98,6 +135,8 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
         world.until(&format!("{DATABASES}/postgres"), "bound", |c| c["status"]["phase"] == "Bound");
         let waiting = world.get(&format!("{DATABASES}/mariadb")).expect("is there");
         assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
+        // who reads no further ends what writes, be there more to come or not
+        left_unread(&world, &["logs", "rdbc/postgres", "--follow"]);
     }
     if has("HAProxy comes", HAPROXY) {
         install(programs, &["haproxy"]);

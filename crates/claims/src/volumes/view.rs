@@ -10,7 +10,7 @@ use crate::extract::{name, revision, seconds, text};
 use crate::rules::{Attribute, Capacity, Kind, Match, Rules, Value, Want, texts};
 use crate::selector::{Labels, Selector, Topology, labels_of};
 use crate::views::{Ask, By, ClaimRef, ClassAsk, Offer, Phase, Profile, Reclaim, Shape, Wish};
-use crate::volumes::{BETA_CLASS, BOUND_BY_CONTROLLER, DEFAULT_CLASS, PROVISIONER, SELECTED_NODE};
+use crate::volumes::{BETA_CLASS, BOUND_BY_CONTROLLER, DEFAULT_CLASS, PROVISIONER, RECLAIM, SELECTED_NODE};
 
 /// The rules of volumes: the mode equal, the size at least, access modes all there, the fewest extra modes first.
 pub fn rules() -> Arc<Rules> {
@@ -132,15 +132,20 @@ pub fn ask(object: &Json, scheduled: bool, node: Option<Labels>) -> Result<Ask, 
 
 /// A StorageClass as matching sees it; ours make volumes, others' are left to their provisioners.
 pub fn profile(object: &Json, served: bool) -> Profile {
+    let ours = object["provisioner"].as_str() == Some(PROVISIONER);
     Profile {
         name: text(&object["metadata"]["name"]),
         attributes: Box::new([None]),
         capacity: Box::new([None]),
         capabilities: None,
         modes: None,
-        provisions: object["provisioner"].as_str() == Some(PROVISIONER),
+        provisions: ours,
         late: object["volumeBindingMode"].as_str() == Some("WaitForFirstConsumer"),
-        reclaim: object["reclaimPolicy"].as_str().and_then(Reclaim::parse).or(Some(Reclaim::Delete)),
+        reclaim: if ours && object["metadata"]["annotations"][RECLAIM] == "Recycle" {
+            Some(Reclaim::Recycle)
+        } else {
+            object["reclaimPolicy"].as_str().and_then(Reclaim::parse).or(Some(Reclaim::Delete))
+        },
         deleting: !object["metadata"]["deletionTimestamp"].is_null(),
         served,
     }

@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use conductor_claims::lifecycle::{condition_of, refused};
-use conductor_claims::matching::{Decision, Ledger, Reason, Why};
+use conductor_claims::matching::{Decision, Ledger, Reason, Refusal, Why};
+use conductor_claims::views::{Phase, Taken};
 use serde_json::{Value, json};
 
+use super::tree::health;
 use super::{Snapshot, Unanswered, kind_and_name, resolve};
 use crate::api::Api;
 use crate::expressions::{ClaimJudge, Evaluator};
@@ -35,12 +37,11 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     let Some(claim) = api.get(&api_version, &kind_name, namespace, name).await? else {
         return Err(Unanswered::Question(format!("there is no {kind_name} {name} in namespace {namespace}")));
     };
-    let snapshot = match Snapshot::read(api, kind).await {
-        Ok(snapshot) => snapshot,
+    let snapshot = Snapshot::read(api, kind, "").await?;
+    if !snapshot.seen {
         // without the right to see resources: what the claim says of itself, numbers and no names
-        Err(failure) if failure.code == 403 => return Ok(own_words(&claim)),
-        Err(failure) => return Err(failure.into()),
-    };
+        return Ok(own_words(&claim));
+    }
     let ask = match snapshot.kind.ask(&claim, snapshot.needed(&claim), None) {
         Ok(ask) => ask,
         Err(errors) => {
@@ -74,17 +75,40 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             ledger.decision = rights::refused(class);
         }
     }
+    for candidate in ledger.candidates.iter_mut().filter(|c| c.class && c.refusal.is_none()) {
+        if snapshot.lacks(&candidate.name).is_some() {
+            candidate.refusal = Some(Refusal::Taken(Taken::Phase(Phase::Pending)));
+            candidate.text = "cannot make it now".to_owned();
+        }
+    }
     Ok(shown(&claim, &kind_name, &ledger, &snapshot))
 }
 
 fn own_words(claim: &Value) -> Explanation {
     let status = &claim["status"];
-    let condition = condition_of(claim, "Bound");
+    let condition = condition_of(claim, "Bound").filter(|(bound, _, _)| !bound || text(&status["message"]).is_empty());
     let message = condition.map_or_else(|| text(&status["message"]), |(_, _, message)| message);
     let phase = Some(text(&status["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
     let text =
         format!("{} {}: {phase}\n  {message}\n", self::text(&claim["kind"]), self::text(&claim["metadata"]["name"]));
     Explanation { text, json: json!({"phase": phase, "message": message}) }
+}
+
+/// What is known to be in the way of a claim, in its own words or else in its resource's; empty: nothing.
+pub(super) fn trouble(claim: &Value, resource: Option<&Value>) -> String {
+    let own = match condition_of(claim, "Bound") {
+        Some((false, _, message)) => message,
+        _ => text(&claim["status"]["message"]),
+    };
+    if !own.is_empty() {
+        return own.to_owned();
+    }
+    let unwell = |r: &&Value| {
+        let ready = condition_of(r, "Ready").is_none_or(|(ready, _, _)| ready);
+        !ready || matches!(text(&r["status"]["phase"]), "Failed" | "Provisioning")
+    };
+    let said = |r: &Value| format!("{} {} is {}", text(&r["kind"]), text(&r["metadata"]["name"]), health(r));
+    resource.filter(unwell).map(said).unwrap_or_default()
 }
 
 /// A decision in one sentence.
@@ -98,6 +122,9 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
                 Why::Matched => "it is the tightest fit",
             };
             format!("binds to {resource} {name}: {why}")
+        }
+        Decision::Provision { class, .. } if let Some(lacks) = snapshot.lacks(class) => {
+            format!("waits: nothing fits, and class {class} cannot make a {resource} now: {lacks}")
         }
         Decision::Provision { class, made } => {
             let rules = snapshot.kind.rules();
@@ -149,6 +176,11 @@ fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Exp
     if !bound.is_empty() {
         let _ = write!(out, ", names {resource} {bound}");
     }
+    let live = snapshot.resources.iter().find(|r| !bound.is_empty() && text(&r["metadata"]["name"]) == bound);
+    let trouble = trouble(claim, live);
+    if !said.contains(&trouble) {
+        let _ = write!(out, "\n  {trouble}");
+    }
     let _ = writeln!(out, "\n  {said}\n");
     let width = ledger.candidates.iter().take(ROWS).map(|c| c.name.len()).max().unwrap_or(0).max(9);
     if !ledger.candidates.is_empty() {
@@ -181,8 +213,30 @@ fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Exp
         json!({"target": remedy.target.as_ref(), "class": remedy.class, "changes": changes, "patch": patch})
     });
     let json = json!({
-        "kind": kind, "namespace": namespace, "name": name, "phase": phase, "decision": said,
+        "kind": kind, "namespace": namespace, "name": name, "phase": phase, "message": trouble, "decision": said,
         "candidates": candidates, "remedy": remedy,
     });
     Explanation { text: out, json }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_speaks_for_itself_and_else_its_resource_does() {
+        let ready =
+            |status: &str| json!([{"type": "Ready", "status": status, "reason": "Down", "message": "no answer"}]);
+        let volume = |status: Value| json!({"kind": "PersistentVolume", "metadata": {"name": "v"}, "status": status});
+        let bound = json!({"status": {"phase": "Bound", "conditions": [{"type": "Bound", "status": "True", "message": "bound"}]}});
+        let failed = volume(json!({"phase": "Failed", "message": "its disk is gone"}));
+        assert_eq!(trouble(&bound, Some(&failed)), "PersistentVolume v is Failed: its disk is gone");
+        assert_eq!(
+            trouble(&bound, Some(&volume(json!({"phase": "Bound", "conditions": ready("False")})))),
+            "PersistentVolume v is Bound: no answer"
+        );
+        assert_eq!(trouble(&bound, Some(&volume(json!({"phase": "Bound", "conditions": ready("True")})))), "");
+        let waits = json!({"status": {"phase": "Pending", "conditions": [{"type": "Bound", "status": "False", "message": "as root"}]}});
+        assert_eq!(trouble(&waits, Some(&failed)), "as root");
+    }
 }

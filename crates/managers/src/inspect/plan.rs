@@ -6,7 +6,7 @@ use conductor_claims::matching::Decision;
 use conductor_claims::types::ResourceType;
 use serde_json::{Value, json};
 
-use super::explain::sentence;
+use super::explain::{sentence, trouble};
 use super::{Snapshot, Unanswered, kinds};
 use crate::api::Api;
 use crate::expressions::{ClaimJudge, Evaluator};
@@ -49,7 +49,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
         };
         let name = of.name();
         if !snapshots.contains_key(&name) {
-            snapshots.insert(name.clone(), Snapshot::read(api, of.clone()).await?);
+            snapshots.insert(name.clone(), Snapshot::read(api, of.clone(), "").await?);
         }
         let Some(snapshot) = snapshots.get_mut(&name) else { continue };
         // as it would be once it is there
@@ -60,7 +60,11 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
             }
             let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
             match api.get(&version, &kind, space, own).await? {
-                Some(live) => (format!("exists and is {}", text(&live["status"]["phase"])), false),
+                Some(live) => {
+                    let why = trouble(&live, None);
+                    let colon = if why.is_empty() { "" } else { ": " };
+                    (format!("exists and is {}{colon}{why}", text(&live["status"]["phase"])), !why.is_empty())
+                }
                 None => claim(snapshot, &object),
             }
         } else if is(of.resource()) {
@@ -93,12 +97,21 @@ fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
     let decision = snapshot.index.decide(&ask, &ClaimJudge { evaluator: &evaluator, rules: &rules, claim: object });
-    let said = sentence(&decision, snapshot.kind.resource().1, snapshot);
+    let resource = snapshot.kind.resource().1.to_owned();
+    let mut said = sentence(&decision, &resource, snapshot);
+    if !snapshot.seen {
+        said = format!("{said} (what {resource}s there are is not yours to see)");
+    }
     if let Decision::Bind { resource, .. } = &decision {
         // what is bound is not there for the next
         snapshot.index.assume(&ask, resource);
     }
-    (said, matches!(decision, Decision::Wait { .. }))
+    let waits = match &decision {
+        Decision::Wait { .. } => true,
+        Decision::Provision { class, .. } => snapshot.lacks(class).is_some(),
+        Decision::Bind { .. } => false,
+    };
+    (said, waits)
 }
 
 fn shown(object: &Value) -> String {

@@ -1,5 +1,6 @@
 //! Everything of one type at one moment, and the index over it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use conductor_claims::matching::Index;
@@ -21,8 +22,12 @@ pub struct Snapshot {
     pub index: Index,
     /// Every resource.
     pub resources: Vec<Value>,
+    /// Whether the resources are ours to see; without that right there are none here.
+    pub seen: bool,
     /// Every class.
     pub classes: Vec<Value>,
+    /// How each class stands, as its manager says.
+    pub standing: BTreeMap<String, Value>,
     /// Who uses what.
     pub consumers: Arc<Consumers>,
 }
@@ -60,22 +65,36 @@ pub(super) async fn list(api: &Api, (api_version, kind): (String, &str)) -> Resu
     }
 }
 
+/// The same; `None`: not ours to see.
+async fn list_seen(api: &Api, kind: (String, &str)) -> Result<Option<Vec<Value>>, Failure> {
+    match list(api, kind).await {
+        Err(failure) if failure.code == 403 => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// How each class of a type stands, as the managers say.
+fn standing(kind: &Kind, managers: &[Value]) -> BTreeMap<String, Value> {
+    let own = managers.iter().filter(|manager| manager["spec"]["type"] == *kind.name());
+    let classes = own.flat_map(|manager| manager["status"]["classes"].as_array().into_iter().flatten());
+    classes.map(|class| (class["name"].as_str().unwrap_or_default().to_owned(), class.clone())).collect()
+}
+
 impl Snapshot {
-    /// Reads everything of a type.
-    pub async fn read(api: &Api, kind: Kind) -> Result<Snapshot, Failure> {
-        let resources = list(api, kind.resource()).await?;
-        let classes = list(api, kind.class()).await?;
-        let managers = match api.list("conductor.io/v1alpha1", "Manager", "").await {
-            Ok(managers) => managers,
-            Err(failure) if matches!(failure.code, 403 | 404) => Vec::new(),
-            Err(failure) => return Err(failure),
-        };
+    /// Reads everything of a type that is ours to see; claims are used in a namespace, or anywhere (empty).
+    pub async fn read(api: &Api, kind: Kind, namespace: &str) -> Result<Snapshot, Failure> {
+        let resources = list_seen(api, kind.resource()).await?;
+        let seen = resources.is_some();
+        let resources = resources.unwrap_or_default();
+        let classes = list_seen(api, kind.class()).await?.unwrap_or_default();
+        let managers = list_seen(api, ("conductor.io/v1alpha1".into(), "Manager")).await?.unwrap_or_default();
         let consumers = Arc::new(Consumers::default());
         for (api_version, consumer) in [("v1", "Pod"), ("v1", "Service"), ("networking.k8s.io/v1", "Ingress")] {
-            if let Ok(objects) = api.list(api_version, consumer, "").await {
+            if let Ok(objects) = api.list(api_version, consumer, namespace).await {
                 objects.into_iter().for_each(|object| consumers.see(&object));
             }
         }
+        let standing = standing(&kind, &managers);
         let mut index = Index::new(kind.rules());
         for resource in &resources {
             index.upsert(kind.offer(resource));
@@ -92,7 +111,12 @@ impl Snapshot {
             }
         }
         index.set_default_class(default);
-        Ok(Snapshot { kind, index, resources, classes, consumers })
+        Ok(Snapshot { kind, index, resources, seen, classes, standing, consumers })
+    }
+
+    /// What keeps a class from making resources, as far as its manager knows.
+    pub fn lacks(&self, class: &str) -> Option<&str> {
+        self.standing.get(class).filter(|class| class["available"] == false)?["message"].as_str()
     }
 
     /// Whether a consumer needs a claim.

@@ -20,6 +20,9 @@ pub struct Node {
     pub children: Vec<Node>,
 }
 
+/// Said of what the right to see is missing for.
+const NOT_YOURS: &str = "not yours to see";
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -57,7 +60,7 @@ impl Node {
 }
 
 /// How an object is, in a few words.
-fn health(object: &Value) -> String {
+pub(super) fn health(object: &Value) -> String {
     let status = &object["status"];
     let phase = text(&status["phase"]);
     let ready = condition_of(object, "Ready");
@@ -70,7 +73,8 @@ fn health(object: &Value) -> String {
             (phase, if phase == "Bound" { text(&status["message"]) } else { bound })
         }
     };
-    let message = if message.is_empty() { text(&status["message"]) } else { message };
+    let unready = ready.filter(|(ready, _, _)| !ready).map_or("", |(_, _, message)| message);
+    let message = [message, text(&status["message"]), unready].into_iter().find(|m| !m.is_empty()).unwrap_or_default();
     if message.is_empty() { word.to_owned() } else { format!("{word}: {message}") }
 }
 
@@ -98,7 +102,7 @@ async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered
     let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
     let mut node = Node::new(kind.claim().1, namespace, name, health(object));
     let named = kind.named(object).to_owned();
-    let snapshot = Snapshot::read(api, kind).await?;
+    let snapshot = Snapshot::read(api, kind, namespace).await?;
     for (consumer, place) in snapshot.consumers.of(&snapshot.kind.claim_words(), namespace, name) {
         let place = if place.is_empty() { String::new() } else { format!("on {place}") };
         let (kind, name) = consumer.split_once(' ').unwrap_or(("", &consumer));
@@ -112,6 +116,9 @@ async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered
         let live = snapshot.resources.iter().find(|r| text(&r["metadata"]["name"]) == named);
         match live {
             Some(live) => node.children.push(resource(api, &snapshot.kind, live, false).await?),
+            None if !snapshot.seen => {
+                node.children.push(Node::new(snapshot.kind.resource().1, "", &named, NOT_YOURS));
+            }
             None => node.children.push(Node::new(snapshot.kind.resource().1, "", &named, "gone")),
         }
     }
@@ -142,7 +149,7 @@ async fn resource(api: &Api, kind: &Kind, object: &Value, with_claims: bool) -> 
         let (version, kind) = (text(&i["apiVersion"]), text(&i["kind"]));
         let live = match api.get(version, kind, text(&i["namespace"]), text(&i["name"])).await {
             Ok(live) => live.as_ref().map_or_else(|| "gone".to_owned(), health),
-            Err(failure) if failure.code == 403 => "not yours to see".to_owned(),
+            Err(failure) if failure.code == 403 => NOT_YOURS.to_owned(),
             Err(failure) => return Err(failure.into()),
         };
         node.children.push(Node::new(kind, text(&i["namespace"]), text(&i["name"]), live));
