@@ -53,7 +53,7 @@ pub const RETAINED: &str = "conductor.io/retained";
 pub const RECORDED: &str = "conductor.io/recorded";
 /// On a connection Secret: the number of the rotation that its credentials are from.
 pub const ROTATION: &str = "conductor.io/rotation";
-/// On an implementation: the rotation whose credentials the Secrets of all its claims have; those from before it may go.
+/// On an implementation and its resource: the rotation whose credentials the Secrets of all claims have; those from before it may go.
 pub const REPLACED: &str = "conductor.io/replaced";
 /// On a resource made for a claim: the claim's uid.
 pub const PROVISIONED_FOR: &str = "conductor.io/provisioned-for";

@@ -103,6 +103,10 @@ fn acknowledge(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     let all = live.iter().all(|r| r["rotation"].as_i64().unwrap_or(0) >= rotated);
     if rotated > told && all && !deleting(object) {
         let patch = json!({"metadata": {"annotations": {REPLACED: rotated.to_string()}}});
+        // on the resource first: whoever would bind a claim by an older look, with the old credentials, is now too late
+        if scene.resource["metadata"]["annotations"][REPLACED] != patch["metadata"]["annotations"][REPLACED] {
+            plan.patch(scene.resource, patch.clone(), "let no claim be bound with the old credentials any more");
+        }
         plan.patch(object, patch, "say that all claims have the new credentials");
         plan.of_implementation();
     }
