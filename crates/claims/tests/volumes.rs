@@ -408,4 +408,9 @@ fn a_volume_grows_with_its_claim_says_when_it_is_lost_and_is_used_again() {
     settle(&mut api);
     assert_eq!(phase(&api, &volume_key(&name)), "Available");
     assert_eq!(api.objects[&thing]["status"]["scrubbed"], json!(1));
+
+    // what was to be used again, and is not any more, leaves nothing behind
+    api.delete(&volume_key(&name));
+    settle(&mut api);
+    assert_eq!((phase(&api, &volume_key(&name)), api.objects.get(&thing)), ("gone", None));
 }

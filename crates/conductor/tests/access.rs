@@ -305,3 +305,43 @@ async fn check_quota(endpoint: &Endpoint) {
     }
     assert_eq!(used, truth);
 }
+
+/// Everything a provider adds, by whoever administers infrastructure; and by nobody else.
+#[test]
+fn infrastructure_admins_have_the_kinds_of_the_providers() {
+    let world = common::world::World::new();
+    let data = world.data.display().to_string();
+    world.conductor(&["user", "add", "infra", "--role", "infrastructure-admin", "-o", "-", "--data-dir", &data]);
+    let may = |verb: &str, (group, resource): (&str, &str), namespace: &str| {
+        let attributes = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace});
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+            "spec": {"user": "infra", "resourceAttributes": attributes},
+        });
+        let (code, answer) =
+            world.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", Some((JSON, &review)));
+        assert_eq!(code, 201, "{answer}");
+        answer["status"]["allowed"] == true
+    };
+    let (databases, volumes, networks) =
+        ("database.local.conductor.io", "volume.local.conductor.io", "network.local.conductor.io");
+    let kinds = [
+        (databases, "postgresinstances"),
+        (databases, "mariadbdatabases"),
+        (volumes, "imagevolumes"),
+        (volumes, "directoryvolumes"),
+        (networks, "haproxybalancers"),
+        (networks, "portforwards"),
+    ];
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+    for kind in kinds {
+        for verb in verbs {
+            common::world::soon(&format!("may {verb} {kind:?}"), || may(verb, kind, "conductor-system").then_some(()));
+        }
+        assert!(!may("list", kind, "default") && !may("create", kind, ""), "{kind:?} elsewhere");
+    }
+    let pools = (networks, "addresspools");
+    common::world::soon("may administer pools", || (may("create", pools, "") && may("list", pools, "")).then_some(()));
+    assert!(may("update", ("", "secrets"), "conductor-system") && !may("get", ("", "secrets"), "default"));
+    assert!(may("list", ("", "nodes"), "") && !may("create", ("", "nodes"), ""));
+}

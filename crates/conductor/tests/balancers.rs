@@ -366,6 +366,10 @@ fn a_forwarded_port_leads_to_a_service_and_is_the_same_after_a_restart() {
     world.patch(&format!("{SERVICES}/greeter"), named);
     claim(&world, "door", json!({"class": "bronze"}));
     let to = place(&world, "door");
+    // no Service can lead to a loopback address, and one that leads elsewhere is none
+    assert_eq!(world.get(&format!("{SERVICES}/door-loadbalancer")), None);
+    let said = world.get(&format!("{CLAIMS}/door")).expect("is there");
+    assert!(says(&condition(&said, "ConnectionReady")["message"], "no Service can lead to 127.80.4."), "{said}");
     let greeted = || {
         let mut text = String::new();
         TcpStream::connect(to).ok()?.read_to_string(&mut text).ok()?;

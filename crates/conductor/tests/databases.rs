@@ -259,7 +259,7 @@ fn portable(engine: &str, instance: &str, database: &str) {
         (instance, json!({"storage": "${resource.spec.capacity.storage}"})),
         (
             database,
-            json!({"serverSecretRef": {"name": "shared-connection"}, "storage": "${resource.spec.capacity.storage}"}),
+            json!({"serverSecretRef": {"name": shared_secret(instance)}, "storage": "${resource.spec.capacity.storage}"}),
         ),
     ];
     for (kind, template) in sets {
@@ -433,4 +433,35 @@ fn no_tenant_makes_itself_a_superuser_when_its_login_is_rotated() {
     let mighty = "select coalesce(string_agg(rolname, ' '), 'none') from pg_catalog.pg_roles where rolsuper and rolname <> 'conductor'";
     assert_eq!(sql(&new, mighty).as_deref(), Ok("none"));
     assert!(sql(&details, "select 1").is_err(), "the old login is gone all the same");
+}
+
+/// Two kinds may have objects of one name, and a Secret that is another's is left alone.
+#[test]
+fn each_server_has_a_secret_of_its_own() {
+    if !has("Secrets of one name", POSTGRES) || !has("Secrets of one name", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    for (kind, word) in [("PostgresInstance", "postgresql"), ("MariaDBInstance", "mysql")] {
+        shared_server(&world, kind);
+        let details = world.secret("conductor-system", &shared_secret(kind));
+        assert_eq!(details["type"], word, "{kind}");
+        sql_soon(&details, "select 1");
+    }
+
+    let secrets = "/api/v1/namespaces/conductor-system/secrets";
+    let theirs = json!({"metadata": {"name": "taken-postgresinstance"}, "stringData": {"note": "mine"}});
+    world.create(secrets, &theirs);
+    let server = json!({
+        "apiVersion": "database.local.conductor.io/v1alpha1", "kind": "PostgresInstance", "metadata": {"name": "taken"}, "spec": {},
+    });
+    world.create(&format!("{INSTANCES}/postgresinstances"), &server);
+    let own = format!("{INSTANCES}/postgresinstances/taken");
+    let refused = world.until(&own, "refused", |i| condition(i, "Ready")["reason"] == "SecretTaken");
+    assert!(says(&condition(&refused, "Ready")["message"], "taken-postgresinstance is not Conductor's"), "{refused}");
+    let kept = world.get(&format!("{secrets}/taken-postgresinstance")).expect("is there");
+    assert_eq!(kept["data"], json!({"note": "bWluZQ=="}));
+    world.delete(&format!("{secrets}/taken-postgresinstance"));
+    world.until(&own, "ready", ready);
+    sql_soon(&world.secret("conductor-system", "taken-postgresinstance"), "select 1");
 }

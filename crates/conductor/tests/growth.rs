@@ -75,8 +75,8 @@ fn outgrows(engine: &str, kind: &str, template: Value, limit: &str, mebibytes: u
     assert_eq!(sql(&details, "select count(*) from t").as_deref(), Ok(rows.to_string().as_str()));
 }
 
-fn in_a_shared_server() -> Value {
-    json!({"serverSecretRef": {"name": "shared-connection"}})
+fn in_a_shared_server(kind: &str) -> Value {
+    json!({"serverSecretRef": {"name": common::database::shared_secret(kind)}})
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_postgres_instance_outgrows_its_claim_and_grows_with_it() {
 #[test]
 fn a_postgres_database_outgrows_its_claim_and_grows_with_it() {
     if has("growth of a PostgresDatabase", POSTGRES) {
-        outgrows("postgres", "PostgresDatabase", in_a_shared_server(), "20Mi", 24);
+        outgrows("postgres", "PostgresDatabase", in_a_shared_server("PostgresInstance"), "20Mi", 24);
     }
 }
 
@@ -103,7 +103,7 @@ fn a_mariadb_instance_outgrows_its_claim_and_grows_with_it() {
 #[test]
 fn a_mariadb_database_outgrows_its_claim_and_grows_with_it() {
     if has("growth of a MariaDBDatabase", MARIADB) {
-        outgrows("mysql", "MariaDBDatabase", in_a_shared_server(), "20Mi", 24);
+        outgrows("mysql", "MariaDBDatabase", in_a_shared_server("MariaDBInstance"), "20Mi", 24);
     }
 }
 

@@ -131,7 +131,13 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
     if shared {
         shared_server(&world, "PostgresInstance");
         class(&world, "own", "Delete", "PostgresInstance", json!({}));
-        class(&world, "part", "Delete", "PostgresDatabase", json!({"serverSecretRef": {"name": "shared-connection"}}));
+        class(
+            &world,
+            "part",
+            "Delete",
+            "PostgresDatabase",
+            json!({"serverSecretRef": {"name": "shared-postgresinstance"}}),
+        );
     }
     let mut alive: Vec<String> = Vec::new();
     let (mut made, mut kills) = (0, 0);
@@ -215,7 +221,7 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
         fs::create_dir_all(stray).expect("may");
     }
     if shared {
-        let details = world.secret("conductor-system", "shared-connection");
+        let details = world.secret("conductor-system", "shared-postgresinstance");
         let role = "create role c_00000000000000000000000000000000";
         let mark = fs::read_to_string(databases.join("installation")).unwrap_or_default();
         let mark = format!("comment on role c_00000000000000000000000000000000 is 'conductor {mark} stray'");

@@ -253,7 +253,6 @@ fn a_directory_that_an_administrator_declares_is_claimed_kept_and_emptied_only_w
     assert!(!media.exists());
     fs::create_dir(&media).expect("may");
     fs::write(media.join("film"), "old").expect("may");
-    world.poke(&path);
     claim(&world, "media", "kept", "1Gi");
     let volume_of = volume(&world, "media");
     assert_eq!(place(&volume_of), media);

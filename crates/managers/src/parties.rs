@@ -52,10 +52,17 @@ pub fn roles() -> Result<Vec<Value>, String> {
     }
     let everybody = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"});
     Ok(vec![
-        role(INFRASTRUCTURE_ADMIN, &[], &infrastructure),
+        // providers add their kinds
         role(
-            INFRASTRUCTURE_VIEW,
-            &[],
+            "conductor:infrastructure-admin-base",
+            &["conductor.io/aggregate-to-infrastructure-admin"],
+            &infrastructure,
+        ),
+        gathers(INFRASTRUCTURE_ADMIN, &["conductor.io/aggregate-to-infrastructure-admin"]),
+        gathers(INFRASTRUCTURE_VIEW, &["conductor.io/aggregate-to-infrastructure-view"]),
+        role(
+            "conductor:infrastructure-view-base",
+            &["conductor.io/aggregate-to-infrastructure-view"],
             &[
                 rule(&["conductor.io"], &["*"], &LOOK),
                 rule(&["conductor.io"], &["providers"], &["update", "patch"]),

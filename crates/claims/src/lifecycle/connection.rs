@@ -96,10 +96,42 @@ impl<'c> Connection<'c> {
                 );
                 (json!({"name": name}), vec![Condition::new("ConnectionReady", false, "Immutable", message)])
             }
-            (None, Some(_)) => {
-                let message = format!("the Secret, ConfigMap and Service {name} hold the connection details");
+            (None, Some(details)) => {
+                let host = details.get("host").map(plain).unwrap_or_default();
+                let message = match Lead::of(details) {
+                    Lead::Nowhere if host.is_empty() => {
+                        format!("the Secret and ConfigMap {name} hold the connection details")
+                    }
+                    Lead::Nowhere => format!(
+                        "the Secret and ConfigMap {name} hold the connection details; no Service can lead to {host}, which is of its machine alone"
+                    ),
+                    _ => format!("the Secret, ConfigMap and Service {name} hold the connection details"),
+                };
                 (json!({"name": name}), vec![Condition::new("ConnectionReady", true, "Written", message)])
             }
+        }
+    }
+}
+
+/// Where a connection's Service leads.
+#[derive(Debug, PartialEq, Eq)]
+enum Lead {
+    /// There can be none.
+    Nowhere,
+    Name(String),
+    Address(IpAddr),
+}
+
+impl Lead {
+    /// Kubernetes takes no loopback address in an EndpointSlice, and only one of them has a name.
+    fn of(details: &Map<String, Value>) -> Lead {
+        let host = details.get("host").map(plain).unwrap_or_default();
+        match host.parse::<IpAddr>() {
+            _ if host.is_empty() => Lead::Nowhere,
+            Ok(address) if address == IpAddr::from([127, 0, 0, 1]) => Lead::Name("localhost".into()),
+            Ok(address) if address.is_loopback() => Lead::Nowhere,
+            Ok(address) => Lead::Address(address),
+            Err(_) => Lead::Name(host),
         }
     }
 }
@@ -144,29 +176,28 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": public});
     bring(connection.secret, secret, &["data"], "write the connection Secret", plan);
     bring(connection.config_map, config_map, &["data"], "write the connection ConfigMap", plan);
-    let Some(host) = all.get("host").map(plain).filter(|h| !h.is_empty()) else { return };
     let port = all.get("port").and_then(|p| plain(p).parse::<u16>().ok());
     let ports = port.map(|p| json!([{"name": "main", "port": p, "protocol": "TCP"}]));
-    let mut spec = Map::new();
-    let address: Option<IpAddr> = host.parse().ok();
-    // Kubernetes takes no loopback address in an EndpointSlice
-    match address.filter(|a| !a.is_loopback()) {
+    let (spec, address) = match Lead::of(&all) {
+        Lead::Nowhere => (None, None),
+        Lead::Name(host) => (Some(json!({"type": "ExternalName", "externalName": host})), None),
+        Lead::Address(address) => (Some(json!({"type": "ClusterIP", "clusterIP": "None"})), Some(address)),
+    };
+    match spec {
+        Some(mut spec) => {
+            if let Some(ports) = &ports {
+                spec["ports"] = ports.clone();
+            }
+            let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+            bring(connection.service, service, &["spec"], "write the connection Service", plan);
+        }
         None => {
-            spec.insert("type".into(), json!("ExternalName"));
-            let loopback = address.is_some();
-            spec.insert("externalName".into(), json!(if loopback { "localhost" } else { &host }));
-        }
-        Some(_) => {
-            spec.insert("type".into(), json!("ClusterIP"));
-            spec.insert("clusterIP".into(), json!("None"));
+            if let Some(stale) = connection.service {
+                plan.delete(stale, "remove the connection's Service: it would lead elsewhere");
+            }
         }
     }
-    if let Some(ports) = &ports {
-        spec.insert("ports".into(), ports.clone());
-    }
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
-    bring(connection.service, service, &["spec"], "write the connection Service", plan);
-    match address.filter(|a| !a.is_loopback()) {
+    match address {
         Some(address) => {
             let mut metadata = metadata;
             metadata["labels"]["kubernetes.io/service-name"] = json!(name);
@@ -236,5 +267,24 @@ pub(crate) fn connection_removals(claim: &Value, connection: &Connection<'_>, pl
         .filter(|o| ours(o, claim) && o["metadata"]["deletionTimestamp"].is_null())
     {
         plan.delete(object, "remove the connection details");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_leads_to_the_host_or_nowhere() {
+        let check = |host: &str, expected: Lead| {
+            let details = Map::from_iter([("host".to_owned(), json!(host))]);
+            assert_eq!(Lead::of(&details), expected, "{host}");
+        };
+        check("db.example.com", Lead::Name("db.example.com".into()));
+        check("127.0.0.1", Lead::Name("localhost".into()));
+        check("127.80.0.1", Lead::Nowhere);
+        check("::1", Lead::Nowhere);
+        check("", Lead::Nowhere);
+        check("10.0.0.7", Lead::Address(IpAddr::from([10, 0, 0, 7])));
     }
 }

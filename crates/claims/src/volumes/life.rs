@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::lifecycle::parts::{deleting, finalizer, not_allowed, phase, reference_to, refused, status_patch, uid};
 use crate::lifecycle::{
-    Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID, RETAINED,
+    CLAIM_UID, Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID,
+    RETAINED,
 };
 use crate::matching::{Decision, Reason};
 use crate::volumes::keep::{LOST, grow, keep, wants_more};
@@ -333,7 +334,10 @@ fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
     if let Some(implementation) =
         scene.implementation.filter(|_| finalizer(volume, RESOURCE_FINALIZER, false).is_some())
     {
-        let keep = volume["spec"]["persistentVolumeReclaimPolicy"].as_str() != Some("Delete");
+        // what is to be scrubbed when its claim is gone is nobody's to keep, unless an administrator declared it
+        let recycle = volume["metadata"]["annotations"][RECLAIM].as_str() == Some("Recycle");
+        let made = implementation["metadata"]["labels"][CLAIM_UID].is_string();
+        let keep = volume["spec"]["persistentVolumeReclaimPolicy"].as_str() != Some("Delete") && !(recycle && made);
         if keep && implementation["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
             plan.patch(
                 implementation,
@@ -344,7 +348,7 @@ fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
         } else if !keep {
             gone = false;
             if !deleting(implementation) {
-                plan.delete(implementation, "its reclaim policy is Delete");
+                plan.delete(implementation, "its reclaim policy keeps nothing");
                 plan.of_implementation();
             }
         }

@@ -51,6 +51,11 @@ pub fn shared_server(world: &World, kind: &str) {
     world.until(&format!("{INSTANCES}/{plural}/shared"), "ready", ready);
 }
 
+/// The Secret that a shared server is registered by.
+pub fn shared_secret(kind: &str) -> String {
+    format!("shared-{}", kind.to_ascii_lowercase())
+}
+
 /// The implementation behind a claim: its path and itself.
 pub fn behind(world: &World, claim: &str) -> (String, Value) {
     let claim = world.get(&format!("{CLAIMS}/{claim}")).expect("is there");
@@ -123,11 +128,11 @@ pub fn application(details: &BTreeMap<String, String>) {
 /// How many databases and roles of claims a shared PostgreSQL server has.
 pub fn left_in_postgres(world: &World) -> String {
     let count = "select (select count(*) from pg_database where datname like 'c\\_%') + (select count(*) from pg_roles where rolname like 'c\\_%')";
-    sql_soon(&world.secret("conductor-system", "shared-connection"), count)
+    sql_soon(&world.secret("conductor-system", &shared_secret("PostgresInstance")), count)
 }
 
 /// How many databases and users of claims a shared MariaDB server has.
 pub fn left_in_mariadb(world: &World) -> String {
     let count = "select (select count(*) from information_schema.schemata where schema_name like 'c\\_%') + (select count(*) from mysql.user where user like 'c\\_%')";
-    sql_soon(&world.secret("conductor-system", "shared-connection"), count)
+    sql_soon(&world.secret("conductor-system", &shared_secret("MariaDBInstance")), count)
 }

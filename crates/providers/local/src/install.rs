@@ -7,6 +7,9 @@ use crate::{API_VERSION, SYSTEM_NAMESPACE};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
+const INFRASTRUCTURE: &str = "infrastructure-admin";
+const INFRASTRUCTURE_EVERYWHERE: &str = "infrastructure-view";
+
 /// The name of a provider's service account in the system namespace.
 pub fn account(name: &str) -> String {
     format!("provider-{name}")
@@ -20,6 +23,7 @@ pub fn objects(provider: &Provider) -> Vec<Value> {
     let reference = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role});
     let mut rules = Vec::new();
     let mut granted = Vec::new();
+    let (mut administered, mut administered_everywhere) = (Vec::new(), Vec::new());
     for definition in &provider.definitions {
         let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
         let own = plural.as_str().unwrap_or_default();
@@ -28,6 +32,12 @@ pub fn objects(provider: &Provider) -> Vec<Value> {
         // an owner that blocks no deletion needs no more
         let work = ["get", "list", "watch", "create", "update", "patch", "delete"];
         granted.push(json!({"apiGroups": [group], "resources": [own], "verbs": work}));
+        let all = [&work[..], &["deletecollection"]].concat();
+        let administer = match definition["spec"]["scope"].as_str() {
+            Some("Cluster") => &mut administered_everywhere,
+            _ => &mut administered,
+        };
+        administer.push(json!({"apiGroups": [group], "resources": [own], "verbs": all}));
     }
     rules.push(
         json!({"apiGroups": ["conductor.io"], "resources": ["providers"], "verbs": ["get"], "resourceNames": [name]}),
@@ -62,6 +72,15 @@ pub fn objects(provider: &Provider) -> Vec<Value> {
             "rules": granted,
         }),
     ];
+    // what infrastructure admins may: in the system namespace, and of what is in none
+    for (label, rules) in [(INFRASTRUCTURE, administered), (INFRASTRUCTURE_EVERYWHERE, administered_everywhere)] {
+        if rules.is_empty() {
+            continue;
+        }
+        let name = format!("conductor:{label}-{name}");
+        let metadata = json!({"name": name, "labels": {format!("conductor.io/aggregate-to-{label}"): "true"}});
+        all.push(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": metadata, "rules": rules}));
+    }
     all.extend(provider.definitions.iter().cloned());
     all.push(json!({"apiVersion": API_VERSION, "kind": "Provider", "metadata": {"name": name}}));
     all

@@ -189,6 +189,11 @@ impl Driver {
             Ok(report) => (report, None),
             Err(trouble) => (Report { not_ready: Some(trouble.clone()), ..Report::default() }, Some(trouble)),
         };
+        let mut trouble = trouble;
+        if let Some(refused) = self.refused(object, &report).await? {
+            trouble.clone_from(&refused.not_ready);
+            report = refused;
+        }
         if let Some(logs) = self.kind.logs(object) {
             report.status.insert("logs".into(), json!(logs.display().to_string()));
         }
@@ -237,6 +242,21 @@ impl Driver {
         });
         let patch = Patch::Merge(json!({"metadata": metadata}));
         self.api(object).patch(object.name(), &PatchParams::default(), &patch).await.map(drop)
+    }
+
+    /// Whether a Secret to be written is another's; what is said then, and all that is.
+    async fn refused(&self, object: &Object, report: &Report) -> Result<Option<Report>, kube::Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), object.namespace());
+        let own = report.connection.iter().map(|_| None);
+        for claim in own.chain(report.connections.keys().map(|claim| Some(claim.as_str()))) {
+            let name = status::secret_name(object, claim);
+            let Some(there) = api.get_opt(&name).await? else { continue };
+            let owners = there.metadata.owner_references.unwrap_or_default();
+            if let Some(refused) = status::refusal(object, &name, &owners) {
+                return Ok(Some(refused));
+            }
+        }
+        Ok(None)
     }
 
     /// Writes the connection Secrets, then the status that names them; the object is as it is then.

@@ -1,16 +1,50 @@
 //! A report as a status, and what differs from the one there is. Pure.
 
 use conductor_claims::lifecycle::{Condition, RESTARTED, status_patch};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use crate::kind::{Object, Report};
 
-/// The name of the Secret with an implementation's connection details; for one of several claims, with the claim's uid.
+/// The name of the Secret with an implementation's connection details; for one of several claims, with the claim's uid. A name that
+/// its status has from before stays: others have been told of it.
 pub fn secret_name(object: &Object, claim: Option<&str>) -> String {
-    match claim {
-        None => conductor_claims::names::joined(object.name(), "connection"),
-        Some(uid) => conductor_claims::names::joined(object.name(), uid),
+    match (claim, told_name(object)) {
+        (None, Some(told)) => told.to_owned(),
+        (None, None) => own_name(object),
+        (Some(uid), _) => conductor_claims::names::joined(object.name(), uid),
     }
+}
+
+/// No object of another kind has this name.
+fn own_name(object: &Object) -> String {
+    let kind = object.0["kind"].as_str().unwrap_or_default();
+    conductor_claims::names::joined(object.name(), &kind.to_ascii_lowercase())
+}
+
+fn told_name(object: &Object) -> Option<&str> {
+    object.status("connectionSecretRef")["name"].as_str().filter(|name| !name.is_empty())
+}
+
+/// Why an object must leave the Secret of this name and these owners alone; the report that says so.
+pub(crate) fn refusal(object: &Object, name: &str, owners: &[OwnerReference]) -> Option<Report> {
+    let own = owners.iter().any(|owner| owner.uid == object.uid());
+    let other = owners.iter().find(|owner| owner.uid != object.uid() && (!own || owner.controller == Some(true)));
+    let whose = match other {
+        Some(owner) => format!("belongs to {} {}", owner.kind, owner.name),
+        None if own => return None,
+        None => "is not Conductor's".to_owned(),
+    };
+    let message = format!(
+        "Secret {}/{name} {whose}, and the connection details are to be written there: rename or delete it",
+        object.namespace()
+    );
+    let mut report = Report::not_ready("SecretTaken", message);
+    if told_name(object) == Some(name) && name != own_name(object) {
+        // a name from when kinds shared them: the next look takes one that is its own
+        report.status.insert("connectionSecretRef".into(), Value::Null);
+    }
+    Some(report)
 }
 
 /// The patch that makes a status say what is reported; `None` if it does.
@@ -89,6 +123,44 @@ mod tests {
         object.0["status"] = first;
         assert!(object.was_ready());
         assert_eq!(patch(&object, &report, "t2"), None);
+    }
+
+    #[test]
+    fn a_secret_belongs_to_one_object() {
+        let object = |kind: &str, uid: &str| {
+            Object(json!({"kind": kind, "metadata": {"name": "shared", "namespace": "n", "uid": uid}}))
+        };
+        let (mut server, balancer) = (object("PostgresInstance", "1"), object("HAProxyBalancer", "2"));
+        assert_ne!(secret_name(&server, None), secret_name(&balancer, None));
+        assert_eq!(secret_name(&server, None), "shared-postgresinstance");
+        let owner = |kind: &str, uid: &str| OwnerReference {
+            kind: kind.into(),
+            name: "shared".into(),
+            uid: uid.into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        let (ours, theirs) = (owner("PostgresInstance", "1"), owner("HAProxyBalancer", "2"));
+        let check = |object: &Object, owners: &[OwnerReference], expected: &str| {
+            let report = refusal(object, &secret_name(object, None), owners);
+            let said = report.and_then(|report| report.not_ready).map(|trouble| trouble.message).unwrap_or_default();
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
+        };
+        check(&server, std::slice::from_ref(&ours), "");
+        check(&server, &[], "Secret n/shared-postgresinstance is not Conductor's");
+        check(&server, std::slice::from_ref(&theirs), "belongs to HAProxyBalancer shared");
+        check(&server, &[ours.clone(), theirs.clone()], "belongs to HAProxyBalancer shared");
+        // an owner that controls nothing changes nothing
+        check(&server, &[ours.clone(), OwnerReference { controller: None, ..theirs.clone() }], "");
+
+        // the name of before stays while it is its own alone
+        server.0["status"] = json!({"connectionSecretRef": {"name": "shared-connection"}});
+        assert_eq!(secret_name(&server, None), "shared-connection");
+        check(&server, std::slice::from_ref(&ours), "");
+        let report = refusal(&server, "shared-connection", &[ours, theirs]).expect("is mixed");
+        let status = patch(&server, &report, "t1").expect("is new");
+        assert_eq!(status["connectionSecretRef"], Value::Null);
+        assert!(status.get("connectionSecretRef").is_some(), "{status}");
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::image_volume::is_ready;
 use crate::spec::{DirectorySpec, amount};
 use crate::{API_VERSION, file_name, node, scrub, shown};
 
+/// How long until a directory that is not there is looked for again.
+const ABSENT: Duration = Duration::from_secs(2);
+
 /// The kind. See the module.
 pub struct DirectoryVolumes {
     client: kube::Client,
@@ -91,7 +94,14 @@ impl DirectoryVolumes {
             let used = (!is_declared).then(|| inside::size_of(&at));
             Ok::<_, Trouble>((scrubbed, used))
         });
-        let (scrubbed, used) = done.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
+        let done = done.await.map_err(|e| Trouble::new("Internal", e.to_string()))?;
+        let (scrubbed, used) = match done {
+            Err(absent) if absent.reason == "Missing" || absent.reason == "Lost" => {
+                // whoever makes or restores it need not wait for long
+                return Ok(Report::not_ready(&absent.reason, absent.message).again(ABSENT));
+            }
+            done => done?,
+        };
         let mut report = Report { scrubbed: scrubbed.clone(), ..Report::default() };
         if let Some(Scrubbed { outcome: Err(why), .. }) = scrubbed {
             report.not_ready = Some(Trouble::new("ScrubFailed", why));

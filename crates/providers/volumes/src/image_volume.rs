@@ -92,6 +92,14 @@ fn is_uuid(text: &str) -> bool {
         && groups.iter().all(|g| g.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)))
 }
 
+fn scrub_wanted(object: &Object, spec: &ImageSpec) -> Option<i64> {
+    let number = spec.scrub;
+    let done = object.status("scrubbed").as_i64().unwrap_or(0);
+    let conditions = object.status("conditions").as_array().into_iter().flatten();
+    let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
+    (number > 0 && (number != done || failed)).then_some(number)
+}
+
 impl Job {
     fn wanted<'w>(&'w self, path: &'w Path, size: u64) -> Result<Wanted<'w>, Trouble> {
         Ok(Wanted {
@@ -105,11 +113,7 @@ impl Job {
 
     /// The scrub that is asked for and was not done, or not successfully.
     fn scrub_wanted(&self) -> Option<i64> {
-        let number = self.spec.scrub;
-        let done = self.object.status("scrubbed").as_i64().unwrap_or(0);
-        let conditions = self.object.status("conditions").as_array().into_iter().flatten();
-        let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
-        (number > 0 && (number != done || failed)).then_some(number)
+        scrub_wanted(&self.object, &self.spec)
     }
 
     fn run(self) -> Result<Done, Trouble> {
@@ -421,11 +425,13 @@ fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Finding>> {
             find(device.device.display().to_string(), "loop-device-is-mounted", message);
         }
     }
-    for (object, path) in images.iter().filter(|(object, _)| is_ready(object)) {
+    for (object, path) in images.iter().filter(|(object, _)| is_ready(object) && !object.is_deleting()) {
         let name = format!("ImageVolume {}", object.name());
+        // nothing is mounted while it is scrubbed
+        let scrubbed = object.spec::<ImageSpec>().is_ok_and(|spec| scrub_wanted(object, &spec).is_some());
         if !path.exists() {
             find(name, "volume-has-image", format!("its image {} is gone: restore it", path.display()));
-        } else if mounts::at(&places.point(object))?.is_none() {
+        } else if !scrubbed && mounts::at(&places.point(object))?.is_none() {
             find(name, "volume-is-mounted", "it says Ready and is not mounted".to_owned());
         }
     }
@@ -435,4 +441,32 @@ fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Finding>> {
 pub(crate) fn is_ready(object: &Object) -> bool {
     let conditions = object.status("conditions").as_array();
     conditions.into_iter().flatten().any(|c: &Value| c["type"] == "Ready" && c["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_need_not_be_mounted_while_it_is_scrubbed() {
+        let root = tempfile::tempdir().expect("is made");
+        let at = |name: &str| root.path().join(name);
+        let places =
+            Places { home: Home::at(root.path()).expect("is made"), images: at("images"), mounts: at("mounts") };
+        fs::create_dir(&places.images).expect("is made");
+        fs::write(places.images.join("a.img"), "").expect("is written");
+        let check = |scrub: i64, scrubbed: i64, expected: &[&str]| {
+            let object = Object(json!({
+                "metadata": {"name": "a", "namespace": "conductor-system", "uid": "u"},
+                "spec": {"size": "16Mi", "scrub": scrub},
+                "status": {"scrubbed": scrubbed, "conditions": [{"type": "Ready", "status": "True"}]},
+            }));
+            let found = audit(&places, &[object]).expect("is looked at");
+            let found: Vec<&str> = found.iter().map(|f| f.invariant.as_str()).collect();
+            assert_eq!(found, expected, "scrub {scrub} after {scrubbed}");
+        };
+        check(0, 0, &["volume-is-mounted"]);
+        check(1, 0, &[]);
+        check(1, 1, &["volume-is-mounted"]);
+    }
 }
