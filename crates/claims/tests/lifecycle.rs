@@ -127,6 +127,28 @@ fn a_class_makes_what_is_missing_once() {
 }
 
 #[test]
+fn what_could_never_be_used_goes_and_its_claim_gets_another() {
+    for policy in ["Delete", "Retain", "Recycle"] {
+        let (kind, mut api) = (kind(), Api::default());
+        api.create(class("fast", policy)).expect("created");
+        api.create(claim("db", "25Gi", "fast")).expect("created");
+        let db = key("DatabaseClaim", "apps", "db");
+        let plan = api.claim_plan(&kind, &db, &[]);
+        api.execute(&plan, usize::MAX, |_| {});
+        let (made, first) = api.of_kind("Database").next().map(|(k, o)| (k.clone(), o.clone())).expect("it is made");
+        let plan = api.resource_plan(&kind, &made, &api.clone());
+        api.execute(&plan, usize::MAX, |_| {});
+        api.patch(&made, &json!({"status": {"phase": "Failed", "reason": "Refused"}}), true);
+        // an administrator corrects the class and has it made anew
+        api.delete(&made);
+        api.settle(&kind);
+        assert_eq!(phase(&api, &db), "Bound");
+        assert_ne!(api.objects[&made]["metadata"]["uid"], first["metadata"]["uid"], "another, under the same name");
+        assert_sound(&api, true);
+    }
+}
+
+#[test]
 fn what_is_in_use_stays_and_says_so() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use conductor_claims::lifecycle::{
-    ClaimScene, DEFAULT_STANDS_IN, Found as Implementation, Presence, RESOURCE_UID, ResourceScene, claim,
-    implementations, refused_claim, resource, resource_failed, unreadable_claim,
+    ClaimScene, DEFAULT_STANDS_IN, Found as Implementation, PROVISIONED_FOR, Presence, RESOURCE_UID, ResourceScene,
+    claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -144,6 +144,12 @@ impl Desk {
             }
         }
         let intended = implementations(kind, &object, &self.cx.evaluator).unwrap_or_default();
+        let meta = &object["metadata"];
+        let orphaned = meta["annotations"][PROVISIONED_FOR].is_string()
+            && claims.values().all(|found| matches!(found, Found::Gone));
+        // nobody wants it, and nothing of it was ever begun: what may not be read is not there
+        let blank = (orphaned || !meta["deletionTimestamp"].is_null())
+            && object["status"]["implementations"].as_array().is_none_or(Vec::is_empty);
         let mut live: Vec<(Option<Value>, bool)> = Vec::new();
         for implementation in &intended {
             let target = &implementation.target;
@@ -151,6 +157,7 @@ impl Desk {
             let read =
                 self.cx.provisioner.get(&target.api_version, &target.kind, &target.namespace, &target.name).await;
             let found = match read {
+                Err(failure) if failure.code == 403 && blank => None,
                 Err(failure) if failure.code == 403 => {
                     let message = format!("its implementation cannot be made: {failure}: {NOT_ALLOWED}");
                     self.send(resource_failed(&object, "NotAllowed", &message, &now())).await?;

@@ -451,7 +451,11 @@ fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
 fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     let resource = scene.resource;
     let Some(rest) = finalizer(resource, RESOURCE_FINALIZER, false) else { return };
-    if let Some(first) = live.first() {
+    // what was made for a claim and could never be bound to it holds nothing: the claim gets another
+    let never_used = resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
+        && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Failed")
+        && condition_of(resource, "Bound").is_none();
+    if let Some(first) = live.first().filter(|_| !never_used) {
         let text = |key: &str| first[key].as_str().unwrap_or_default();
         let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
         let message = format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name"));
@@ -461,7 +465,7 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
         }
         return;
     }
-    let keep = policy(resource) == Reclaim::Retain && !made_in_vain(resource);
+    let keep = policy(resource) == Reclaim::Retain && !never_used && !made_in_vain(resource);
     let mut gone = true;
     for object in scene.found.iter().filter_map(|f| f.object).filter(|o| ours(o, resource)) {
         if keep {

@@ -153,9 +153,10 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
             names.short.class.as_deref(),
             all,
             vec![
-                column("Policy", "string", ".reclaimPolicy", 0),
-                column("Binding", "string", ".bindingMode", 0),
-                column("Template", "string", ".template.kind", 0),
+                // a class has its fields below spec or not
+                column("Policy", "string", "..reclaimPolicy", 0),
+                column("Binding", "string", "..bindingMode", 0),
+                column("Template", "string", "..template.kind", 0),
                 age(),
             ],
             schema::class(kind),
