@@ -395,4 +395,12 @@ fn a_waiting_claim_says_why() {
     }
     let remedy = index.explain(&ask, &NoJudge).remedy.expect("a remedy");
     assert_eq!(remedy.changes[0].text, "resources.requests.c0: 25Gi -> 20Gi");
+    // of several classes that would do, the one that was meant
+    index.upsert(available("a", "alpha", "100Gi"));
+    ask.lower = Box::new([Amount::parse("5Gi").expect("a size")]);
+    for (asked, meant) in [("fsat", "fast"), ("alhpa", "alpha"), ("nothing", "alpha")] {
+        Arc::make_mut(&mut ask.wish).class = ClassAsk::Named(asked.into());
+        let remedy = index.explain(&ask, &NoJudge).remedy.expect("a remedy");
+        assert_eq!(remedy.changes[0].text, format!("class: {asked} -> {meant}"));
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use conductor_managers::Api;
+use conductor_managers::api::Failure;
 use serde_json::Value;
 
 use crate::manager::Cluster;
@@ -43,7 +44,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut object = None;
     for namespace in [args.namespace.as_deref().unwrap_or(&namespace), "conductor-system"] {
         if object.is_none() {
-            object = api.get(&api_version, &served.kind, namespace, name).await?;
+            object = match api.get(&api_version, &served.kind, namespace, name).await {
+                // who may not look there has nothing of theirs there
+                Err(failure) if failure.code == 403 && namespace == "conductor-system" => None,
+                found => seen(found, &served.kind, name)?,
+            };
         }
     }
     let object = object.with_context(|| format!("there is no {} {name}", served.kind))?;
@@ -70,6 +75,19 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// What is behind a claim is not for everybody to see, and so its log is not.
+fn seen(found: Result<Option<Value>, Failure>, kind: &str, name: &str) -> anyhow::Result<Option<Value>> {
+    match found {
+        Err(failure) if failure.code == 403 => {
+            bail!(
+                "{kind} {name} is not yours to see, and so its log is not: ask an administrator ({})",
+                failure.message
+            )
+        }
+        found => Ok(found?),
+    }
+}
+
 /// The logs behind an object: its own, its resource's, its implementations'.
 async fn files(api: &Api, object: &Value) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(own) = object["status"]["logs"].as_str() {
@@ -87,12 +105,14 @@ async fn files(api: &Api, object: &Value) -> anyhow::Result<Vec<PathBuf>> {
         let kinds = api.list("conductor.io/v1alpha1", "ResourceType", "").await?;
         let kind = kinds.iter().map(|k| &k["spec"]["names"]).find(|names| text(&names["claim"]) == claim);
         let Some(kind) = kind else { bail!("{claim} is no claim") };
-        resource = api.get(version, text(&kind["resource"]), "", named).await?.context("its resource is gone")?;
+        let live = api.get(version, text(&kind["resource"]), "", named).await;
+        resource = seen(live, text(&kind["resource"]), named)?.context("its resource is gone")?;
     }
     let mut all = Vec::new();
     for reference in resource["status"]["implementations"].as_array().into_iter().flatten() {
         let field = |key: &str| text(&reference[key]);
-        let live = api.get(field("apiVersion"), field("kind"), field("namespace"), field("name")).await?;
+        let live = api.get(field("apiVersion"), field("kind"), field("namespace"), field("name")).await;
+        let live = seen(live, field("kind"), field("name"))?;
         all.extend(live.and_then(|live| live["status"]["logs"].as_str().map(PathBuf::from)));
     }
     Ok(all)

@@ -14,9 +14,11 @@ use crate::out::say;
 ///
 /// Ends with 1 if something in it would wait or be refused.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  conductor plan -f claims.yaml\n  kubectl kustomize . | conductor plan -f -")]
+#[command(
+    after_help = "Examples:\n  conductor plan -f claims.yaml\n  conductor plan -f examples/shop\n  kubectl kustomize . | conductor plan -f -"
+)]
 pub struct Args {
-    /// The file, YAML or JSON, with any number of objects; - is standard input
+    /// The file, YAML or JSON, with any number of objects, or a directory of such; - is standard input
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
     /// Where claims go that name no namespace [default: the context's]
@@ -24,6 +26,24 @@ pub struct Args {
     namespace: Option<String>,
     #[command(flatten)]
     cluster: Cluster,
+}
+
+/// The files that are meant: of a directory those with YAML and JSON, by name.
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let cannot = || format!("cannot read {}", path.display());
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(cannot)? {
+        let file = entry.with_context(cannot)?.path();
+        if file.is_file() && file.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known)) {
+            all.push(file);
+        }
+    }
+    anyhow::ensure!(!all.is_empty(), "{} has no .yaml, .yml or .json file", path.display());
+    all.sort();
+    Ok(all)
 }
 
 /// Every object of a file; lists are taken apart.
@@ -34,7 +54,8 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     } else {
         text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     }
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).context("it is no YAML or JSON")?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is no YAML or JSON", path.display()))?;
     let mut all = Vec::new();
     for document in documents.into_iter().filter(|d| !d.is_null()) {
         match document["items"].as_array() {
@@ -47,7 +68,10 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
 
 /// Prints it; whether all is well.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let objects = read(&args.file)?;
+    let mut objects = Vec::new();
+    for file in files(&args.file)? {
+        objects.extend(read(&file)?);
+    }
     let (api, namespace) = args.cluster.api().await?;
     let outlooks = inspect::plan(&api, &objects, args.namespace.as_deref().unwrap_or(&namespace)).await?;
     let width = outlooks.iter().map(|o| o.object.len()).max().unwrap_or(0);

@@ -61,8 +61,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 impl Add {
     async fn run(self) -> anyhow::Result<()> {
-        if self.name.is_empty() || self.name.starts_with("system:") || self.name.chars().any(char::is_control) {
-            bail!("{:?} cannot be a person's name: it must not be empty or begin with system:", self.name);
+        let usual = |c: char| c.is_ascii_alphanumeric() || "-_.@+:".contains(c);
+        if self.name.is_empty() || self.name.starts_with("system:") || !self.name.chars().all(usual) {
+            bail!(
+                "{:?} cannot be a person's name: it has letters, digits and -_.@+: only, such as jane@example.com, and does not begin with system:",
+                self.name
+            );
         }
         match (self.role, &self.namespace) {
             (Role::User, None) => bail!("a user has their role in a namespace: say which with -n"),
@@ -93,7 +97,7 @@ impl Add {
                 &format!("    cluster: conductor\n    namespace: {namespace}\n    user"),
             );
         }
-        let path = self.output.unwrap_or_else(|| PathBuf::from(format!("{}.kubeconfig", self.name.replace('/', "_"))));
+        let path = self.output.unwrap_or_else(|| PathBuf::from(format!("{}.kubeconfig", self.name)));
         if path.as_os_str() == "-" {
             crate::out::write(text.as_bytes())?;
         } else {

@@ -120,9 +120,13 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
     assert!(row("PersistentVolumeClaim", "bronze").contains("yes"), "{classes}");
     // what really becomes of a volume, not what kubectl shows
     assert!(row("PersistentVolumeClaim", "gold").contains("Recycle"), "{classes}");
-    let file = programs.join("claim.json");
-    std::fs::write(&file, volume("planned", "silver", "8Mi").to_string()).expect("may");
-    let (fine, planned) = world.run(&["plan", "-f", file.to_str().expect("is text")]);
+    let claims = tempfile::tempdir().expect("makes a directory");
+    let claim = volume("planned", "silver", "8Mi").to_string();
+    for (file, text) in [("b.json", claim.as_str()), ("a.yml", "{kind: First}"), ("README.md", "# no YAML: [")] {
+        std::fs::write(claims.path().join(file), text).expect("may");
+    }
+    let (fine, planned) = world.run(&["plan", "-f", claims.path().to_str().expect("is text")]);
+    assert!(planned.starts_with("First "), "{planned}");
     assert!(!fine && planned.contains("waits: ") && planned.contains("apt-get install"), "{planned}");
 
     // what needs nothing is there all the same
@@ -137,6 +141,17 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
         assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
         // who reads no further ends what writes, be there more to come or not
         left_unread(&world, &["logs", "rdbc/postgres", "--follow"]);
+        let (key, data) = (programs.join("jane"), world.data.to_str().expect("is text"));
+        let key = key.to_str().expect("is text");
+        let add = |name: &str| {
+            world.run(&["user", "add", name, "--role", "user", "-n", "default", "-o", key, "--data-dir", data])
+        };
+        let (fine, said) = add("jane doe");
+        assert!(!fine && said.contains("\"jane doe\" cannot be a person's name"), "{said}");
+        let (fine, said) = add("jane");
+        assert!(fine, "{said}");
+        let (fine, said) = world.run(&["logs", "rdbc/postgres", "--kubeconfig", key]);
+        assert!(!fine && said.contains("is not yours to see, and so its log is not"), "{said}");
     }
     if has("HAProxy comes", HAPROXY) {
         install(programs, &["haproxy"]);

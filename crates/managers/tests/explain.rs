@@ -81,6 +81,51 @@ async fn a_class_that_its_maker_may_not_use_is_said() {
     assert!(answer.text.contains("binds to RelationalDatabase nugget"), "{}", answer.text);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_may_not_see_is_said_and_the_rest_shown() {
+    let (cluster, [jane, ..]) = people().await;
+    cluster
+        .create(
+            &json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "volume.conductor.io",
+            "metadata": {"name": "std", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}),
+        )
+        .await;
+    cluster.create(&database("db", json!({"engine": "mysql", "class": "c"}))).await;
+    cluster.until(&target(STORAGE, "RelationalDatabase", "", "db"), "free", phase_is("Available")).await;
+    cluster
+        .create(&json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClass", "metadata": {"name": "c"}, "reclaimPolicy": "Retain"}))
+        .await;
+    cluster.create(&volume("pv", "5Gi", "")).await;
+    let wish = volume_claim("shop", "files", "5Gi", "");
+    cluster.create(&wish).await;
+    cluster.until(&Target::of(&wish), "bound", phase_is("Bound")).await;
+    cluster
+        .create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app", "namespace": "shop"}, "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "files"}}]}}))
+        .await;
+    let api = Api::new(jane.0.clone());
+    let tree = inspect::tree(&api, "pvc/files", "shop").await.expect("a tree").text();
+    assert!(tree.contains("used by Pod shop/app") && tree.contains("PersistentVolume pv  not yours to see"), "{tree}");
+    let refused = inspect::tree(&api, "pv/pv", "shop").await.err().expect("no tree").to_string();
+    assert!(refused.starts_with("PersistentVolume pv is not yours to see"), "{refused}");
+    let begun = std::time::Instant::now();
+    loop {
+        let rows = inspect::classes(&api).await.expect("classes");
+        let row = |class: &str| rows.iter().find(|row| row.class == class).expect("a row");
+        assert!(row("std").default && row("std").makes && row("std").policy == Some("Delete"));
+        // how many there are is known from the manager, how large they are from nobody
+        if row("c").count == Some((1, 1)) {
+            assert_eq!((row("c").policy, row("c").largest), (Some("Retain"), None));
+            break;
+        }
+        assert!(begun.elapsed() < common::PATIENCE, "{:?}", row("c").count);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let planned = inspect::plan(&api, &[volume_claim("shop", "more", "5Gi", "")], "shop").await.expect("a plan");
+    assert!(planned[0].text.contains("not yours to see"), "{}", planned[0].text);
+}
+
 /// A claim waits, does what `explain` advises, and is bound to what it named.
 async fn check_advice(cluster: &Cluster, resource: Value, wish: Value) {
     cluster.create(&resource).await;

@@ -68,13 +68,41 @@ impl Remedy {
         self.changes.iter().for_each(|change| change.field.patch(rules, claim, &mut patch));
         patch
     }
+
+    /// How many letters its class is from the one asked for; of what is no misspelling, all are equally far.
+    fn misspelt(&self, ask: &Ask) -> usize {
+        let ClassAsk::Named(asked) = &ask.wish.class else { return usize::MAX };
+        let class = self.changes.iter().find_map(|change| match &change.field {
+            Field::Class(ClassAsk::Named(class)) => Some(class),
+            _ => None,
+        });
+        let far = class.map_or(usize::MAX, |class| distance(asked, class));
+        if far <= (asked.len() / 3).max(2) { far } else { usize::MAX }
+    }
+}
+
+/// How many letters must be put in, left out or replaced to make one text of another.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, letter) in from.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, other) in to.iter().enumerate() {
+            let replaced = corner + usize::from(letter != *other);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 /// How many remedies are tried before giving up.
 const MAX_REMEDIES: usize = 64;
 
 impl Index {
-    /// The smallest change that binds: fewest fields, then least relative change of amounts, then by name. Each is tried.
+    /// The smallest change that binds: fewest fields, then least relative change of amounts, then a class
+    /// that was misspelt, then by name. Each is tried.
     pub(super) fn remedy(&self, ask: &Ask, judge: &dyn Judge, offers: &[&Offer]) -> Option<Remedy> {
         let mut remedies: Vec<Remedy> = Vec::new();
         let reserved: Vec<&&Offer> = offers.iter().filter(|o| o.reference(ask).is_some()).collect();
@@ -90,13 +118,15 @@ impl Index {
             remedies
                 .extend(reserved.iter().filter_map(|o| self.remedy_for(ask, judge, o, Exemption::reserved(), unnamed)));
         }
-        remedies.sort_by(|a, b| {
+        let mut remedies: Vec<(usize, Remedy)> = remedies.into_iter().map(|r| (r.misspelt(ask), r)).collect();
+        remedies.sort_by(|(near, a), (far, b)| {
             (a.changes.len().cmp(&b.changes.len()))
                 .then(a.relative.total_cmp(&b.relative))
+                .then(near.cmp(far))
                 .then(a.class.cmp(&b.class))
                 .then(a.target.cmp(&b.target))
         });
-        remedies.into_iter().take(MAX_REMEDIES).find(|remedy| {
+        remedies.into_iter().map(|(_, remedy)| remedy).take(MAX_REMEDIES).find(|remedy| {
             let changed = remedy.changes.iter().fold(ask.clone(), |ask, change| change.field.apply(&ask));
             !matches!(self.decide(&changed, judge), Decision::Wait { .. })
         })

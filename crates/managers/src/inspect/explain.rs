@@ -37,7 +37,7 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     let Some(claim) = api.get(&api_version, &kind_name, namespace, name).await? else {
         return Err(Unanswered::Question(format!("there is no {kind_name} {name} in namespace {namespace}")));
     };
-    let snapshot = Snapshot::read(api, kind, "").await?;
+    let snapshot = Snapshot::read(api, kind, namespace).await?;
     if !snapshot.seen {
         // without the right to see resources: what the claim says of itself, numbers and no names
         return Ok(own_words(&claim));

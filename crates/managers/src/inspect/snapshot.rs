@@ -90,7 +90,7 @@ impl Snapshot {
         let managers = list_seen(api, ("conductor.io/v1alpha1".into(), "Manager")).await?.unwrap_or_default();
         let consumers = Arc::new(Consumers::default());
         for (api_version, consumer) in [("v1", "Pod"), ("v1", "Service"), ("networking.k8s.io/v1", "Ingress")] {
-            if let Ok(objects) = api.list(api_version, consumer, namespace).await {
+            if let Ok(objects) = api.list_in(api_version, consumer, namespace, "").await {
                 objects.into_iter().for_each(|object| consumers.see(&object));
             }
         }

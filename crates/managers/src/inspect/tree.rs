@@ -7,7 +7,7 @@ use conductor_claims::volumes::IMPLEMENTATION;
 use serde_json::{Value, json};
 
 use super::{Snapshot, Unanswered, kind_and_name, resolve};
-use crate::api::Api;
+use crate::api::{Api, Failure};
 use crate::kind::Kind;
 
 /// One object and what is below it.
@@ -78,6 +78,15 @@ pub(super) fn health(object: &Value) -> String {
     if message.is_empty() { word.to_owned() } else { format!("{word}: {message}") }
 }
 
+/// How what was asked for is, if it is there and ours to see.
+fn told(live: Result<Option<Value>, Failure>) -> Result<String, Failure> {
+    match live {
+        Ok(live) => Ok(live.as_ref().map_or_else(|| "gone".to_owned(), health)),
+        Err(failure) if failure.code == 403 => Ok(NOT_YOURS.to_owned()),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// The tree of a claim or a resource.
 pub async fn tree(api: &Api, word: &str, namespace: &str) -> Result<Node, Unanswered> {
     let (word, name) = kind_and_name(word)?;
@@ -85,7 +94,12 @@ pub async fn tree(api: &Api, word: &str, namespace: &str) -> Result<Node, Unansw
     let Some(kind) = kind else {
         return Err(Unanswered::Question(format!("{kind_name} is neither a claim nor a resource")));
     };
-    let object = api.get(&api_version, &kind_name, namespace, name).await?;
+    let object = match api.get(&api_version, &kind_name, namespace, name).await {
+        Err(failure) if failure.code == 403 => {
+            return Err(Unanswered::Question(format!("{kind_name} {name} is {NOT_YOURS}: {}", failure.message)));
+        }
+        object => object?,
+    };
     let Some(object) = object else {
         return Err(Unanswered::Question(format!("there is no {kind_name} {name}")));
     };
@@ -130,9 +144,8 @@ async fn resource(api: &Api, kind: &Kind, object: &Value, with_claims: bool) -> 
     let offer = kind.offer(object);
     if with_claims {
         for r in &offer.refs {
-            let live = api.get(&kind.claim().0, kind.claim().1, &r.namespace, &r.name).await?;
-            let health = live.as_ref().map_or_else(|| "gone".to_owned(), health);
-            node.children.push(Node::new(kind.claim().1, &r.namespace, &r.name, health));
+            let live = api.get(&kind.claim().0, kind.claim().1, &r.namespace, &r.name).await;
+            node.children.push(Node::new(kind.claim().1, &r.namespace, &r.name, told(live)?));
         }
     }
     if let Some(class) = &offer.shape.class {
@@ -147,12 +160,8 @@ async fn resource(api: &Api, kind: &Kind, object: &Value, with_claims: bool) -> 
     };
     for i in &behind {
         let (version, kind) = (text(&i["apiVersion"]), text(&i["kind"]));
-        let live = match api.get(version, kind, text(&i["namespace"]), text(&i["name"])).await {
-            Ok(live) => live.as_ref().map_or_else(|| "gone".to_owned(), health),
-            Err(failure) if failure.code == 403 => NOT_YOURS.to_owned(),
-            Err(failure) => return Err(failure.into()),
-        };
-        node.children.push(Node::new(kind, text(&i["namespace"]), text(&i["name"]), live));
+        let live = api.get(version, kind, text(&i["namespace"]), text(&i["name"])).await;
+        node.children.push(Node::new(kind, text(&i["namespace"]), text(&i["name"]), told(live)?));
     }
     Ok(node)
 }
