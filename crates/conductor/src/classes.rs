@@ -20,7 +20,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (api, _) = args.cluster.api().await?;
     let rows = inspect::classes(&api).await?;
     let mut table =
-        vec![["CLAIM", "CLASS", "DEFAULT", "POLICY", "ON DEMAND", "FREE", "TOTAL", "LARGEST FREE"].map(str::to_owned)];
+        vec![["CLAIM", "CLASS", "DEFAULT", "POLICY", "FREE", "TOTAL", "LARGEST FREE", "ON DEMAND"].map(str::to_owned)];
     for row in rows {
         let yes = |b: bool| if b { "yes".to_owned() } else { String::new() };
         let unseen = || UNSEEN.to_owned();
@@ -30,16 +30,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             if row.class.is_empty() { "(none)".to_owned() } else { row.class },
             yes(row.default),
             row.policy.unwrap_or_default().to_owned(),
-            match row.lacks {
-                _ if !row.served => "no manager".to_owned(),
-                Some(lacks) => format!("lacks: {lacks}"),
-                None => yes(row.makes),
-            },
             number(row.count.map(|(_, free)| free)),
             number(row.count.map(|(all, _)| all)),
             match row.largest {
                 None => unseen(),
                 Some(largest) => largest.map(|a| a.to_string()).unwrap_or_default(),
+            },
+            // last, for what is lacking is long
+            match row.lacks {
+                _ if !row.served => "no manager".to_owned(),
+                Some(lacks) => format!("lacks: {lacks}"),
+                None => yes(row.makes),
             },
         ]);
     }
