@@ -16,7 +16,7 @@ use crate::names::derived;
 use crate::rules::Rules;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
-use crate::views::Taken;
+use crate::views::{Phase, Taken};
 
 /// What is to be known about a claim to say what comes next. All objects are as the API server has them.
 pub struct ClaimScene<'s> {
@@ -489,7 +489,11 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
         Reason::NoMatch => ("NoMatch", counted),
         Reason::NamedMissing(name) => ("NamedMissing", format!("{} {name} does not exist", kind.resource)),
         Reason::NamedRefused(name, refusal) => {
-            ("NamedRefused", format!("{} {name} cannot be used: {}", kind.resource, refused(&rules, refusal)))
+            // why it failed is the claim's to say: who made it may not see the resource
+            let failed = matches!(refusal, Refusal::Taken(Taken::Phase(Phase::Failed)));
+            let why = scene.resource.filter(|_| failed).and_then(|r| r["status"]["message"].as_str());
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            ("NamedRefused", format!("{} {name} cannot be used: {}{why}", kind.resource, refused(&rules, refusal)))
         }
         Reason::ReservedRefused(name, refusal) => (
             "ReservedRefused",

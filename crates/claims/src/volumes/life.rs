@@ -111,9 +111,24 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                     "VolumeMismatch",
                     format!("PersistentVolume {name} cannot be used: {}", refused(&rules(), refusal)),
                 ),
+                Reason::ReservedRefused(name, refusal) => (
+                    "VolumeMismatch",
+                    format!(
+                        "PersistentVolume {name} is reserved for this claim and cannot be used: {}",
+                        refused(&rules(), refusal)
+                    ),
+                ),
+                Reason::BeingMade(name) => ("Provisioning", format!("PersistentVolume {name} is being made")),
                 Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
                 Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
-                _ => ("NoMatch", counted),
+                Reason::ClassUnserved(class) => {
+                    ("ClassUnserved", format!("no manager serves StorageClass {class}: add it to one; {counted}"))
+                }
+                Reason::ClassRefused(class, refusals) => {
+                    let why = refusals.iter().map(|r| refused(&rules(), r)).collect::<Vec<_>>().join(", ");
+                    ("ClassRefused", format!("StorageClass {class} cannot make it: {why}; {counted}"))
+                }
+                Reason::NoMatch => ("NoMatch", counted),
             };
             pending(claim, scene.now, word, message, &mut plan);
         }
