@@ -465,3 +465,50 @@ fn each_server_has_a_secret_of_its_own() {
     world.until(&own, "ready", ready);
     sql_soon(&world.secret("conductor-system", "taken-postgresinstance"), "select 1");
 }
+
+/// A setting that the engine does not know is named, and stops nothing that runs.
+fn unknown_settings(kind: &str, good: (&str, &str), bad: &str) {
+    let world = World::new();
+    let path = format!("{INSTANCES}/{}s", kind.to_ascii_lowercase());
+    let make = |name: &str, settings: Value| {
+        let server = json!({
+            "apiVersion": "database.local.conductor.io/v1alpha1", "kind": kind, "metadata": {"name": name},
+            "spec": {"settings": settings},
+        });
+        world.create(&path, &server);
+        format!("{path}/{name}")
+    };
+    let own = make("a", json!({good.0: good.1}));
+    let running = world.until(&own, "ready", ready);
+    let before = server(&world, &running).1;
+    world.patch(&own, json!({"spec": {"settings": {bad: "1"}}}));
+    let refused = world.until(&own, "refused", |i| condition(i, "SettingsApplied")["status"] == "False");
+    assert!(says(&condition(&refused, "SettingsApplied")["message"], bad), "{refused}");
+    assert!(ready(&refused) && says(&condition(&refused, "Ready")["message"], bad), "{refused}");
+    assert_eq!(server(&world, &refused).1, before, "it goes on");
+    let name = format!("a-{}", kind.to_ascii_lowercase());
+    sql(&world.secret("conductor-system", &name), "select 1").expect("is answered");
+    world.patch(&own, json!({"spec": {"settings": {bad: null}}}));
+    world.until(&own, "corrected", |i| ready(i) && condition(i, "SettingsApplied")["status"] == "True");
+
+    // one that never ran says so before it ever does
+    let new = make("b", json!({bad: "1"}));
+    let refused = world.until(&new, "refused", |i| condition(i, "Ready")["reason"] == "InvalidSettings");
+    assert!(says(&condition(&refused, "Ready")["message"], bad), "{refused}");
+    world.patch(&new, json!({"spec": {"settings": {bad: null}}}));
+    world.until(&new, "ready", ready);
+}
+
+#[test]
+fn a_setting_that_postgres_does_not_know_stops_nothing() {
+    if has("unknown settings of PostgreSQL", POSTGRES) {
+        unknown_settings("PostgresInstance", ("work_mem", "3MB"), "work_memm");
+    }
+}
+
+#[test]
+fn a_setting_that_mariadb_does_not_know_stops_nothing() {
+    if has("unknown settings of MariaDB", MARIADB) {
+        unknown_settings("MariaDBInstance", ("sort_buffer_size", "1M"), "sort_buffer_sizes");
+    }
+}

@@ -183,6 +183,9 @@ pub trait Engine: Send + Sync + 'static {
     /// What to run.
     fn program(server: &Server, place: &Place) -> Program;
 
+    /// The arguments with which the server says whether it could start with a configuration file, and touches nothing.
+    fn trial(place: &Place, file: &Path) -> Vec<String>;
+
     /// Clears away what a killed server left that would keep the next from starting. Only called where none runs.
     fn clear(place: &Place);
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use conductor_claims::lifecycle::{Condition, condition_of};
 use conductor_local::{
     Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble,
     account, home, inside, lack,
@@ -24,6 +25,7 @@ use crate::credentials;
 use crate::engine::{Configuration, Engine, InstanceSpec, Place, Server, bytes, version_text};
 use crate::layout::{self, Facts};
 use crate::template;
+use crate::trial;
 
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
@@ -46,7 +48,7 @@ pub struct Instance<E> {
 }
 
 fn ended(running: &Object) -> bool {
-    let ready = conductor_claims::lifecycle::condition_of(&running.0, "Ready");
+    let ready = condition_of(&running.0, "Ready");
     ready.is_some_and(|(ready, _, _)| ready)
 }
 
@@ -200,7 +202,13 @@ impl<E: Engine> Instance<E> {
             template::data::<E>(&self.home, &server, &new, place.account.as_ref()).await?;
             fs::rename(&new, &data).map_err(Trouble::io("put its data in place"))?;
         }
-        self.configure(uid, configuration, &place, fresh, &mut facts, &dir).await?;
+        let refused = trial::refused::<E>(&spec, &server, &place, &configuration).await;
+        match &refused {
+            None => self.configure(uid, configuration, &place, fresh, &mut facts, &dir).await?,
+            // it goes on with what it has
+            Some(_) if configuration.file.exists() => {}
+            Some(why) => return Err(Trouble::new("InvalidSettings", why.clone())),
+        }
         if ended(object) && scrub.is_none() && self.supervisor.find(uid).is_none() {
             // said before it is mended, so that whoever depends on it can know
             let message = "its server ended by itself and is being started again";
@@ -247,6 +255,7 @@ impl<E: Engine> Instance<E> {
         report.status.insert("restarts".into(), json!(running.restarts));
         report.restarts = running.restarts;
         tell_size(&mut report, &spec.storage, storage, used, object);
+        tell_settings(&mut report, &spec, refused, object);
         if !facts.synced {
             self.sync(dir, data, server);
         }
@@ -358,6 +367,21 @@ impl<E: Engine> Instance<E> {
                 let _ = facts.write(&dir);
             }
         });
+    }
+}
+
+/// Says whether the settings are those that are asked for, where any are or were.
+fn tell_settings(report: &mut Report, spec: &InstanceSpec, refused: Option<String>, object: &Object) {
+    const SETTINGS: &str = "SettingsApplied";
+    match refused {
+        Some(why) => {
+            report.message = format!("ready to be used with the settings of before: {why}");
+            report.conditions.push(Condition::new(SETTINGS, false, "Refused", why));
+        }
+        None if !spec.settings.is_empty() || condition_of(&object.0, SETTINGS).is_some() => {
+            report.conditions.push(Condition::new(SETTINGS, true, "Applied", "it runs with what is asked for"));
+        }
+        None => {}
     }
 }
 

@@ -15,6 +15,7 @@ mod layout;
 mod mariadb;
 mod postgres;
 mod template;
+mod trial;
 
 use std::sync::Arc;
 

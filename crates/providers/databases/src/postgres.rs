@@ -184,6 +184,11 @@ impl Engine for Postgres {
         }
     }
 
+    fn trial(place: &Place, file: &Path) -> Vec<String> {
+        let data = place.data.display().to_string();
+        ["-D", &data, "-c", &format!("config_file={}", file.display()), "-C", "port"].map(str::to_owned).to_vec()
+    }
+
     fn clear(place: &Place) {
         // the pid in them may be another's by now, or a zombie's that nobody has reaped
         let socket = place.run.join(format!(".s.PGSQL.{}", place.port));
