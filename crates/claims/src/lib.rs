@@ -4,6 +4,7 @@
 
 pub mod amount;
 pub mod errors;
+pub mod expressions;
 pub mod extract;
 pub mod invariants;
 pub mod lifecycle;

@@ -155,12 +155,13 @@ fn read_ask(rules: &Rules, raw: &RawAsk) -> Ask {
     }
 }
 
-/// Holds of resources whose name ends in an odd digit.
+/// Holds of resources whose name ends in an odd digit, and of what a class makes if that has an odd size.
 struct Odd;
 
 impl Judge for Odd {
     fn accepts(&self, _: &str, _: &Ask, offer: &Offer) -> Result<bool, String> {
-        Ok(offer.name.bytes().last().is_some_and(|b| b % 2 == 1))
+        let size = || offer.capacity.first().is_none_or(|c| (c.nanos() / 1_000_000_000) % 2 == 1);
+        Ok(offer.name.bytes().last().map_or_else(size, |b| b % 2 == 1))
     }
 }
 

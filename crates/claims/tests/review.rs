@@ -87,6 +87,69 @@ fn resources_claims_and_classes() {
 }
 
 #[test]
+fn expressions_are_checked_where_they_are_written() {
+    let create = |object: Value, expected: &str| check(Operation::Create, object, Value::Null, &[], 0, expected);
+    let claim = |e: &str| of("RelationalDatabaseClaim", json!({"spec": {"expression": e}}));
+    for fine in [
+        "resource.spec.engine == 'mysql'",
+        "self.metadata.labels['zone'] == 'a' && claim.spec.?version.hasValue()",
+        "quantity(resource.spec.capacity.storage).compareTo(quantity('5Gi')) > 0",
+        "resource.spec['engine'] == 'mysql'",
+        "",
+    ] {
+        create(claim(fine), "");
+    }
+    for wrong in
+        ["resource.spec.engnie == 'mysql'", "resource.spec.engine", "'a' + 'b'", "resource.spec. ==", "clam.spec"]
+    {
+        let refused = wrong != "resource.spec.engine";
+        create(claim(wrong), if refused { "spec.expression" } else { "" });
+    }
+    let class = |body: Value| of("RelationalDatabaseClass", json!({"spec": body}));
+    let template = |size: &str| json!({"apiVersion": "a/v1", "kind": "B", "spec": {"sizes": [{"size": size}]}});
+    create(class(json!({"template": template("${claim.spec.resources.requests.storage}-${class.metadata.name}")})), "");
+    create(class(json!({"template": template("${resource.metadata.name}")})), "");
+    for wrong in ["${claim.spec.resources.requests.storge}", "${implementation.status}", "${claim.spec.engine +}"] {
+        create(class(json!({"template": template(wrong)})), "spec.template.spec.sizes[0].size");
+        let several = json!({"templates": [{"name": "a", "template": template(wrong)}]});
+        create(class(several), "spec.templates[0].template.spec.sizes[0].size");
+    }
+    create(class(json!({"readyWhen": "implementation.status.ready == resource.spec.maxClaims"})), "");
+    create(class(json!({"readyWhen": "claim.spec.engine == 'mysql'"})), "spec.readyWhen");
+    create(class(json!({"readyWhen": "'yes'"})), "spec.readyWhen");
+    let several = json!({"templates": [{"name": "a", "template": template("x"), "readyWhen": "1"}]});
+    create(class(several), "spec.templates[0].readyWhen");
+    create(class(json!({"connection": {"host": "implementation.status.host", "uri": "x://${secret.password}"}})), "");
+    create(class(json!({"connection": {"host": "implementation.status."}})), "spec.connection.host");
+    create(class(json!({"connection": {"uri": "x://${password}"}})), "spec.connection.uri");
+    create(class(json!({"offers": {"engine": "${claim.spec.engine}", "capacity": {"storage": "${'5Gi'}"}}})), "");
+    create(class(json!({"offers": {"engine": "${resource.spec.engine}"}})), "spec.offers.engine");
+    create(class(json!({"offers": {"capacity": {"storage": "${claim.spec.size}"}}})), "spec.offers.capacity.storage");
+    // a resource has no claim
+    let resource =
+        |size: &str| of("RelationalDatabase", json!({"spec": {"engine": "mysql", "template": template(size)}}));
+    create(resource("${resource.spec.capacity.storage}"), "");
+    create(resource("${claim.spec.engine}"), "spec.template.spec.sizes[0].size");
+    // what was let through once stops nobody
+    let update = |old: Value, new: Value, expected: &str| check(Operation::Update, new, old, &[], 0, expected);
+    let mut labelled = resource("${claim.spec.engine}");
+    labelled["metadata"] = json!({"labels": {"a": "b"}});
+    update(resource("${claim.spec.engine}"), labelled, "");
+    update(resource("x"), resource("${claim.spec.engine}"), "spec.template.spec.sizes[0].size");
+    let volumes = |spec: Value| json!({"apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "spec": spec});
+    create(volumes(json!({"template": template("${claim.spec.resources.requests.storage}")})), "");
+    create(volumes(json!({"template": template("${resource.spec}")})), "spec.template.spec.sizes[0].size");
+    create(
+        volumes(json!({"template": template("x"), "volume": {"nfs": {"server": "${implementation.status.host}"}}})),
+        "",
+    );
+    create(
+        volumes(json!({"template": template("x"), "volume": {"nfs": {"server": "${host}"}}})),
+        "spec.volume.nfs.server",
+    );
+}
+
+#[test]
 fn bound_claims_grow_where_their_class_lets_them_and_never_shrink() {
     let types = types();
     let claim = |resources: Value| {

@@ -94,7 +94,7 @@ impl Review {
     /// Whether a kind is one the review has something to say about.
     fn concerns(&self, group: &str, kind: &str) -> bool {
         match (group, kind) {
-            ("conductor.io", "ResourceType" | "Manager") => true,
+            ("conductor.io", "ResourceType" | "Manager" | "VolumeTemplate") => true,
             ("", "Pod" | "Service") | ("networking.k8s.io", "Ingress") => true,
             _ => {
                 let own = |t: &ResourceType| {

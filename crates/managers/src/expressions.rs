@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use conductor_cel::{Activation, Budget, Env, Program, Type, Value as Cel};
+use conductor_cel::{Activation, Budget, Program, Value as Cel};
+use conductor_claims::expressions::compile;
 use conductor_claims::matching::Judge;
 use conductor_claims::rules::{Rules, Value as Attribute};
 use conductor_claims::template::Expressions;
@@ -20,15 +21,12 @@ pub struct Evaluator {
     programs: Mutex<HashMap<String, Arc<Program>>>,
 }
 
-const VARIABLES: [&str; 6] = ["claim", "class", "resource", "implementation", "secret", "self"];
-
 impl Evaluator {
     fn program(&self, expression: &str) -> Result<Arc<Program>, String> {
         if let Some(program) = self.programs.lock().get(expression) {
             return Ok(program.clone());
         }
-        let env = VARIABLES.iter().fold(Env::templates(), |env, name| env.declare(name, Type::Dyn));
-        let program = env.compile(expression).map_err(|e| e.to_string())?;
+        let program = compile(expression)?;
         let mut programs = self.programs.lock();
         if programs.len() >= KEPT {
             programs.clear();

@@ -214,5 +214,6 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
         Refusal::Selector => "its labels are not selected".into(),
         Refusal::Expression(None) => "the expression does not hold".into(),
         Refusal::Expression(Some(error)) => format!("the expression failed: {error}"),
+        Refusal::Offers(error) => format!("what it offers cannot be told: {error}"),
     }
 }

@@ -48,6 +48,8 @@ pub enum Refusal {
     Selector,
     /// The claim's expression, with the error if it failed.
     Expression(Option<String>),
+    /// An expression of the class, which failed.
+    Offers(String),
 }
 
 /// What an explicit binding does not ask for.
@@ -111,7 +113,11 @@ pub(crate) fn refuse_late(judge: &dyn Judge, ask: &Ask, offer: &Offer) -> Option
     if ask.wish.selector.as_ref().is_some_and(|s| !s.matches(&offer.labels)) {
         return Some(Refusal::Selector);
     }
-    let expression = ask.wish.expression.as_ref()?;
+    refuse_expression(judge, ask.wish.expression.as_ref()?, ask, offer)
+}
+
+/// Whether the claim's expression refuses a resource.
+pub(crate) fn refuse_expression(judge: &dyn Judge, expression: &str, ask: &Ask, offer: &Offer) -> Option<Refusal> {
     match judge.accepts(expression, ask, offer) {
         Ok(true) => None,
         Ok(false) => Some(Refusal::Expression(None)),
@@ -154,11 +160,7 @@ pub fn refusals(
         if ask.wish.selector.as_ref().is_some_and(|s| !s.matches(&offer.labels)) {
             all.push(Refusal::Selector);
         }
-        match ask.wish.expression.as_ref().map(|e| judge.accepts(e, ask, offer)) {
-            None | Some(Ok(true)) => {}
-            Some(Ok(false)) => all.push(Refusal::Expression(None)),
-            Some(Err(error)) => all.push(Refusal::Expression(Some(error))),
-        }
+        all.extend(ask.wish.expression.as_ref().and_then(|e| refuse_expression(judge, e, ask, offer)));
     }
     all
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::amount::Amount;
-use crate::matching::predicate::{Judge, Refusal};
+use crate::matching::predicate::{Judge, Refusal, refuse_expression};
 use crate::rules::{Match, Rules, Value, Want};
+use crate::selector::Labels;
 use crate::version::Version;
-use crate::views::{Ask, Measure, Profile, Source};
+use crate::views::{Ask, Measure, Offer, Phase, Profile, Shape, Source};
 
 /// A resource that a class would make: what it will have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
             Some(Source::Expression(expression)) => match judge.compute(expression, ask).map(|json| rule.read(&json)) {
                 Ok(Ok(value)) => value,
                 Ok(Err(error)) | Err(error) => {
-                    refused.push(Refusal::Expression(Some(error)));
+                    refused.push(Refusal::Offers(error));
                     None
                 }
             },
@@ -64,10 +65,36 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
     refused.extend(ask.wish.modes.iter().filter(|m| !modes.contains(m)).map(|m| Refusal::Mode(m.to_string())));
     let (capacity, too) = capacity(rules, judge, ask, profile);
     refused.extend(too);
+    let made = Made { attributes: attributes.into(), capacity, capabilities, modes };
     if refused.is_empty() {
-        Ok(Made { attributes: attributes.into(), capacity, capabilities, modes })
-    } else {
-        Err(refused)
+        // selectors choose among what is there; an expression says what the claim can use
+        let expression = ask.wish.expression.as_ref();
+        refused.extend(expression.and_then(|e| refuse_expression(judge, e, ask, &made.offer(profile))));
+    }
+    if refused.is_empty() { Ok(made) } else { Err(refused) }
+}
+
+impl Made {
+    /// The resource, as a claim's expression will see it.
+    fn offer(&self, profile: &Profile) -> Offer {
+        Offer {
+            name: Arc::default(),
+            uid: Arc::default(),
+            revision: 0,
+            shape: Arc::new(Shape {
+                class: Some(profile.name.clone()),
+                attributes: self.attributes.clone(),
+                capabilities: self.capabilities.clone(),
+                modes: self.modes.clone(),
+                topology: None,
+            }),
+            capacity: self.capacity.clone(),
+            labels: Labels::default(),
+            phase: Phase::Provisioning,
+            deleting: false,
+            refs: Box::default(),
+            max_claims: 1,
+        }
     }
 }
 
@@ -95,7 +122,7 @@ pub(crate) fn capacity(
                 match judge.compute(expression, ask).map(|json| Amount::from_json(&json).map_err(|e| e.to_string())) {
                     Ok(Ok(amount)) => Some(amount),
                     Ok(Err(error)) | Err(error) => {
-                        refused.push(Refusal::Expression(Some(error)));
+                        refused.push(Refusal::Offers(error));
                         None
                     }
                 }

@@ -151,7 +151,7 @@ impl Index {
             let has =
                 |i: usize| offer.free(i).plus(reference.and_then(|r| r.amounts.get(i).copied()).unwrap_or_default());
             let field = match refusal {
-                Refusal::Taken(_) | Refusal::Topology => return None,
+                Refusal::Taken(_) | Refusal::Topology | Refusal::Offers(_) => return None,
                 Refusal::Class => Field::Class(offer.shape.class.clone().map_or(ClassAsk::Without, ClassAsk::Named)),
                 Refusal::Attribute(i) => {
                     let rule = rules.attributes.get(i)?;
@@ -201,6 +201,7 @@ impl Index {
         }
         for refusal in make(rules, judge, ask, profile).err().unwrap_or_default() {
             let field = match refusal {
+                Refusal::Expression(_) => continue,
                 Refusal::Attribute(i) => {
                     let rule = rules.attributes.get(i)?;
                     let want = ask.wish.attributes.get(i)?.as_ref()?;
@@ -236,6 +237,12 @@ impl Index {
                 _ => return None,
             };
             fields.push(field);
+        }
+        // what the claim's expression says of it shows once the rest is in order
+        let changed = fields.iter().fold(ask.clone(), |ask, field| field.apply(&ask));
+        let left = make(rules, judge, &changed, profile).err().unwrap_or_default();
+        if left.iter().any(|refusal| matches!(refusal, Refusal::Expression(_))) {
+            fields.push(Field::WithoutExpression);
         }
         let changes = fields.into_iter().map(|field| self.change(ask, field)).collect();
         Some(Remedy { changes, relative, target: profile.name.clone(), class: true })

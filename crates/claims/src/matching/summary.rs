@@ -43,7 +43,7 @@ impl Count {
             Refusal::TooLarge(0) => Count::TooLarge,
             Refusal::TooSmall(_) | Refusal::TooLarge(_) => Count::OtherCapacity,
             Refusal::Selector => Count::Selector,
-            Refusal::Expression(_) => Count::Expression,
+            Refusal::Expression(_) | Refusal::Offers(_) => Count::Expression,
         }
     }
 

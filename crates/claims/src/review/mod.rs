@@ -94,6 +94,9 @@ pub fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
     match (text("apiVersion"), text("kind")) {
         ("conductor.io/v1alpha1", "ResourceType") => resource_type(request, snapshot),
         ("conductor.io/v1alpha1", "Manager") => managers::review(request, snapshot),
+        ("conductor.io/v1alpha1", "VolumeTemplate") if request.operation != Operation::Delete => {
+            objects::volume_template(request)
+        }
         ("v1", "Pod" | "Service") | ("networking.k8s.io/v1", "Ingress") => objects::consumer(request),
         (api_version, kind) => match (snapshot.role(api_version, kind), request.operation) {
             (None, _) | (_, Operation::Delete) => Verdict::Allow(Vec::new()),

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::amount::Amount;
 use crate::errors::{FieldError, Path};
+use crate::expressions::{self, Place};
 use crate::extract;
 use crate::review::{Operation, Request, Verdict};
 use crate::template;
@@ -15,30 +16,65 @@ fn quoting(kind: &ResourceType, object: &Value) -> Vec<String> {
     unquoted.map(|name| format!("spec.{name} is a number: quote it, for 5.10 reads as 5.1")).collect()
 }
 
-/// What is wrong with the templates of a class or resource.
-fn templates(fields: &Value, path: &Path) -> Vec<FieldError> {
+/// What is wrong with what a class or resource says of its implementation. What it said before is not asked again: managers
+/// write resources, and an expression that was let through once must not stop them.
+fn making(kind: &ResourceType, fields: &Value, old: &Value, path: &Path, place: Place) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut check = |template: &Value, path: &Path| {
-        for error in template::check(template) {
-            errors.push(FieldError { field: path.field(&error.field).to_string(), message: error.message });
-        }
+        let within = |error: FieldError| FieldError { field: path.field(&error.field).to_string(), ..error };
+        errors.extend(template::check(template).into_iter().map(within));
+        errors.extend(filled(Some(kind), template, path, place));
     };
-    if fields["template"].is_object() {
+    if fields["template"].is_object() && fields["template"] != old["template"] {
         check(&fields["template"], &path.field("template"));
     }
-    for (i, item) in fields["templates"].as_array().into_iter().flatten().enumerate() {
-        check(&item["template"], &path.field("templates").index(i).field("template"));
+    if fields["templates"] != old["templates"] {
+        for (i, item) in fields["templates"].as_array().into_iter().flatten().enumerate() {
+            check(&item["template"], &path.field("templates").index(i).field("template"));
+        }
     }
     if !fields["template"].is_null() && !fields["templates"].is_null() {
         errors.push(path.field("templates").error("write template or templates, not both"));
     }
+    let mut ready = |value: &Value, old: &Value, path: Path| {
+        if let Some(expression) = value.as_str().filter(|e| !e.is_empty() && value != old) {
+            errors.extend(expressions::check(Some(kind), Place::ReadyWhen, expression).err().map(|e| path.error(e)));
+        }
+    };
+    ready(&fields["readyWhen"], &old["readyWhen"], path.field("readyWhen"));
+    for (i, item) in fields["templates"].as_array().into_iter().flatten().enumerate() {
+        let path = path.field("templates").index(i).field("readyWhen");
+        ready(&item["readyWhen"], &old["templates"][i]["readyWhen"], path);
+    }
+    for (key, value) in fields["connection"].as_object().into_iter().flatten() {
+        let path = path.field("connection").field(key);
+        match value.as_str() {
+            _ if *value == old["connection"][key] => {}
+            // a text with ${…} is a template, any other is an expression
+            Some(expression) if !expression.contains("${") => {
+                errors
+                    .extend(expressions::check(Some(kind), Place::Connection, expression).err().map(|e| path.error(e)));
+            }
+            _ => errors.extend(filled(Some(kind), value, &path, Place::Connection)),
+        }
+    }
     errors
+}
+
+/// What is wrong with the expressions of a template; its form is judged elsewhere.
+fn filled(kind: Option<&ResourceType>, template: &Value, path: &Path, place: Place) -> Vec<FieldError> {
+    let all = template::expressions(template).unwrap_or_default().into_iter();
+    let wrong = all.filter_map(|(field, expression)| {
+        let path = if field.is_empty() { path.clone() } else { path.field(&field) };
+        expressions::check(kind, place, &expression).err().map(|error| path.error(error))
+    });
+    wrong.collect()
 }
 
 pub(super) fn resource(kind: &ResourceType, request: &Request<'_>) -> Verdict {
     let rules = kind.rules();
     let (object, spec) = (request.object, Path::root().field("spec"));
-    let mut errors = templates(&object["spec"], &spec);
+    let mut errors = making(kind, &object["spec"], &request.old["spec"], &spec, Place::ResourceTemplate);
     for attribute in &rules.attributes {
         let value = &object["spec"][attribute.name.as_ref()];
         let aliased = attribute.alias.as_ref().map_or(&Value::Null, |a| &object["spec"][a.as_ref()]);
@@ -88,6 +124,11 @@ pub(super) fn claim(kind: &ResourceType, request: &Request<'_>, class: Option<&V
                 .collect()
         }
     };
+    let expression = object["spec"]["expression"].as_str().filter(|e| !e.is_empty());
+    if let Some(expression) = expression.filter(|e| request.old["spec"]["expression"].as_str() != Some(e)) {
+        let wrong = expressions::check(Some(kind), Place::Claim, expression).err();
+        errors.extend(wrong.map(|error| spec.field("expression").error(error)));
+    }
     if request.operation == Operation::Update {
         let named = request.old["spec"]["resourceName"].as_str().unwrap_or_default();
         if !named.is_empty() && object["spec"]["resourceName"].as_str() != Some(named) {
@@ -154,10 +195,31 @@ pub(super) fn class(kind: &ResourceType, request: &Request<'_>) -> Verdict {
             .push(Path::root().field(outside).error("write the fields of a class under spec or at the top, not both"));
     }
     let path = if object["spec"].is_object() { Path::root().field("spec") } else { Path::root() };
-    errors.extend(templates(extract::class_fields(object), &path));
-    if let Err(more) = extract::profile(&kind.rules(), object, true) {
-        errors.extend(more);
+    let (fields, old) = (extract::class_fields(object), extract::class_fields(request.old));
+    errors.extend(making(kind, fields, old, &path, Place::ClassTemplate));
+    if fields["offers"] != old["offers"] {
+        errors.extend(filled(Some(kind), &fields["offers"], &path.field("offers"), Place::Offers));
     }
+    let wrong = extract::profile(&kind.rules(), object, true).err().unwrap_or_default();
+    errors.extend(wrong.into_iter().map(|e| FieldError { field: path.field(&e.field).to_string(), ..e }));
+    Verdict::of(errors, Vec::new())
+}
+
+/// How volumes are made.
+pub(super) fn volume_template(request: &Request<'_>) -> Verdict {
+    let (spec, old, path) = (&request.object["spec"], &request.old["spec"], Path::root().field("spec"));
+    let mut errors = Vec::new();
+    if spec["template"] != old["template"] {
+        let within = |e: FieldError| FieldError { field: path.field("template").field(&e.field).to_string(), ..e };
+        errors.extend(template::check(&spec["template"]).into_iter().map(within));
+        errors.extend(filled(None, &spec["template"], &path.field("template"), Place::VolumeTemplate));
+    }
+    if spec["volume"] != old["volume"] {
+        errors.extend(filled(None, &spec["volume"], &path.field("volume"), Place::Volume));
+    }
+    let ready = spec["readyWhen"].as_str().filter(|e| !e.is_empty() && spec["readyWhen"] != old["readyWhen"]);
+    let wrong = ready.and_then(|e| expressions::check(None, Place::ReadyWhen, e).err());
+    errors.extend(wrong.map(|e| path.field("readyWhen").error(e)));
     Verdict::of(errors, Vec::new())
 }
 

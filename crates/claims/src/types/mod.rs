@@ -5,7 +5,7 @@ mod builtin;
 mod compatibility;
 mod crd;
 mod model;
-mod schema;
+pub(crate) mod schema;
 
 pub use access::{CREATED_BY, CREATED_BY_GROUPS, Guarded, USE_LABEL, access, guards, managing, role, rule};
 pub use builtin::{builtin_implementations, builtin_types, read_yaml};
