@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 use crate::api::{Api, Failure, Names, Sink};
+use crate::gates::{Gates, named};
 
 /// On a Pod: claims of other types than volumes, `KIND/NAME` with commas between.
 pub const CLAIMS: &str = "conductor.io/claims";
@@ -62,11 +63,7 @@ fn uses(object: &Value) -> Vec<(String, String)> {
                     all.push(("persistentvolumeclaim".to_owned(), name));
                 }
             }
-            for claim in annotations[CLAIMS].as_str().unwrap_or_default().split(',') {
-                if let Some((kind, name)) = claim.trim().split_once('/') {
-                    all.push((kind.to_ascii_lowercase(), name.to_owned()));
-                }
-            }
+            all.extend(named(object));
         }
         "Ingress" | "Service" => {
             if let Some(name) = annotations[INGRESS_CLAIM].as_str() {
@@ -187,6 +184,8 @@ fn shown(consumer: &Consumer) -> String {
 pub struct ConsumerSink {
     /// Where to.
     pub consumers: Arc<Consumers>,
+    /// And where Pods go that wait.
+    pub gates: Arc<Gates>,
     /// The kind.
     pub kind: &'static str,
 }
@@ -199,10 +198,13 @@ fn key(object: &Value) -> Consumer {
 impl Sink for ConsumerSink {
     fn apply(&self, object: Value) {
         self.consumers.see(&object);
+        if self.kind == "Pod" {
+            self.gates.see(&object);
+        }
     }
 
     fn delete(&self, object: Value) {
-        self.consumers.set(key(&object), Vec::new(), "");
+        self.gone(key(&object));
     }
 
     fn synced(&self, names: &Names) {
@@ -211,9 +213,16 @@ impl Sink for ConsumerSink {
             let there = |c: &&Consumer| c.0 != self.kind || names.contains(&(c.1.clone(), c.2.clone()));
             uses.by_consumer.keys().filter(|c| !there(c)).cloned().collect()
         };
-        for consumer in gone {
-            self.consumers.set(consumer, Vec::new(), "");
+        gone.into_iter().for_each(|consumer| self.gone(consumer));
+    }
+}
+
+impl ConsumerSink {
+    fn gone(&self, consumer: Consumer) {
+        if self.kind == "Pod" {
+            self.gates.forget(&(consumer.1.clone(), consumer.2.clone()));
         }
+        self.consumers.set(consumer, Vec::new(), "");
     }
 }
 
@@ -251,7 +260,7 @@ mod tests {
         let told: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = told.clone();
         consumers.listen(move |kind, namespace, name| log.lock().push(format!("{kind} {namespace}/{name}")));
-        let sink = ConsumerSink { consumers: consumers.clone(), kind: "Pod" };
+        let sink = ConsumerSink { consumers: consumers.clone(), gates: Arc::default(), kind: "Pod" };
         let pod = |node: &str| {
             json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "a"},
                 "spec": {"nodeName": node, "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}})

@@ -75,6 +75,8 @@ fn rights() -> Result<Vec<Value>, String> {
             &work,
         ),
         rule(&[""], &["pods", "nodes", "namespaces"], &look),
+        // the gate of those that wait for their claims
+        rule(&[""], &["pods"], &["patch"]),
         rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
         rule(&["storage.k8s.io"], &["storageclasses"], &look),
         rule(&["networking.k8s.io"], &["ingresses"], &look),

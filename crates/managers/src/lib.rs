@@ -19,6 +19,7 @@ pub mod consumers;
 mod desk;
 mod events;
 pub mod expressions;
+pub mod gates;
 mod generated;
 mod implementations;
 pub mod inspect;

@@ -7,6 +7,9 @@ use conductor_claims::types::{
 };
 use serde_json::{Value, json};
 
+use crate::consumers::CLAIMS;
+use crate::gates::GATE;
+
 /// Infrastructure admins: implementations and credentials, in the system namespace.
 pub const INFRASTRUCTURE_ADMIN: &str = "conductor:infrastructure-admin";
 /// What infrastructure admins see outside of it.
@@ -108,6 +111,7 @@ pub fn policies() -> Result<Vec<Value>, String> {
     let mut all = infrastructure();
     all.extend(paths());
     all.extend(tokens());
+    all.extend(gates());
     all.extend(guards(&Guarded {
         name: "persistentvolumes",
         group: "",
@@ -163,6 +167,35 @@ fn tokens() -> Vec<Value> {
             }],
         }),
     )
+}
+
+/// A Pod that names claims of other types than volumes is held until they are bound.
+fn gates() -> Vec<Value> {
+    let name = "pods-wait-for-their-claims";
+    let meta = json!({"name": name, "labels": {"app.kubernetes.io/managed-by": "conductor"}});
+    let claims = format!("object.metadata.?annotations['{CLAIMS}'].orValue('')");
+    let others = format!(
+        "{claims}.split(',').exists(c, c.contains('/') && !c.trim().lowerAscii().matches('^(persistentvolumeclaims?|pvc)/'))"
+    );
+    let gate =
+        format!("Object{{spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: '{GATE}'}}]}}}}");
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "MutatingAdmissionPolicy", "metadata": meta,
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced",
+            }]},
+            "matchConditions": [
+                {"name": "names-claims", "expression": others},
+                // who names the node has scheduled it
+                {"name": "is-not-scheduled", "expression": "object.spec.?nodeName.orValue('') == ''"},
+            ],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": gate}}],
+        },
+    });
+    let binding = json!({"apiVersion": POLICY, "kind": "MutatingAdmissionPolicyBinding", "metadata": meta, "spec": {"policyName": name}});
+    vec![policy, binding]
 }
 
 /// Templates name no directory of a machine: what is made from one comes from the provisioner, who may not.

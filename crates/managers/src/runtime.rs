@@ -13,6 +13,7 @@ use crate::consumers::{ConsumerSink, Consumers, KINDS};
 use crate::desk::{Context, Desk, DeskSink, Role};
 use crate::events::Events;
 use crate::expressions::Evaluator;
+use crate::gates::Gates;
 use crate::implementations::{Following, OwnedSink, SecretSink};
 use crate::install::PROVISIONER;
 use crate::kind::Kind;
@@ -84,6 +85,7 @@ impl Desks {
         let refresh = desk.clone();
         run(tokio::spawn(async move { refresh.refresh().await }));
         self.desks.write().insert(name, (desk.clone(), tasks));
+        cx.gates.stir_all();
         desk
     }
 
@@ -135,7 +137,9 @@ impl Managers {
         let (following, mut wanted) = Following::new();
         let consumers = Arc::new(Consumers::default());
         let follow = following.clone();
+        let gates = Arc::new(Gates::default());
         let cx = Arc::new(Context {
+            gates: gates.clone(),
             api: api.clone(),
             provisioner: api.acting_as(PROVISIONER),
             transport,
@@ -145,6 +149,9 @@ impl Managers {
             follow: Box::new(move |api_version, kind| follow.follow(api_version, kind)),
         });
         let desks = Arc::new(Desks::default());
+        if options.types {
+            tasks.spawn(gates.clone().work(api.clone(), cx.events.clone(), Arc::downgrade(&desks)));
+        }
         let listening = Arc::downgrade(&desks);
         consumers.listen(move |kind, namespace, name| {
             for desk in listening.upgrade().into_iter().flat_map(|desks| desks.all()) {
@@ -154,7 +161,7 @@ impl Managers {
             }
         });
         for (api_version, kind) in KINDS.into_iter().filter(|(_, kind)| options.types || *kind == "Pod") {
-            let sink = Arc::new(ConsumerSink { consumers: consumers.clone(), kind });
+            let sink = Arc::new(ConsumerSink { consumers: consumers.clone(), gates: gates.clone(), kind });
             tasks.spawn(Watch::all(api_version, kind).run(api.clone(), sink));
         }
         if options.volumes {

@@ -207,4 +207,5 @@ pub(crate) struct PageMeta {
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
+pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";

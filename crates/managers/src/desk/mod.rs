@@ -25,6 +25,7 @@ use crate::api::{Api, Failure};
 use crate::consumers::Consumers;
 use crate::events::Events;
 use crate::expressions::{ClaimJudge, Evaluator};
+use crate::gates::Gates;
 use crate::kind::Kind;
 use crate::queue::Queue;
 use crate::rights;
@@ -56,6 +57,8 @@ pub struct Context {
     pub(crate) consumers: Arc<Consumers>,
     pub(crate) events: Events,
     pub(crate) evaluator: Evaluator,
+    /// Pods that wait for claims.
+    pub(crate) gates: Arc<Gates>,
     /// Asked to watch the implementations of a kind.
     pub(crate) follow: Box<dyn Fn(&str, &str) + Send + Sync>,
 }

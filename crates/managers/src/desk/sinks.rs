@@ -201,6 +201,7 @@ impl Desk {
 
     fn claim_shown(&self, object: Value) {
         let key = key_of(&object);
+        self.cx.gates.stir(&self.words, &key.0, &key.1);
         let uid: Arc<str> = text(&object["metadata"]["uid"]).into();
         let known = self.state.lock().claims.get(&key).map(|seen| seen.uid.clone());
         if known.is_some_and(|known| known != uid) {

@@ -1,0 +1,201 @@
+//! Pods that wait for their claims: a scheduling gate holds them, put there when they are made, and it is lifted here when every
+//! claim they name is bound. PersistentVolumeClaims hold no Pod by it: some are bound only once it is scheduled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use conductor_claims::lifecycle::{Event, Target};
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::api::{Api, Failure, STRATEGIC};
+use crate::consumers::CLAIMS;
+use crate::events::Events;
+use crate::kind::Kind;
+use crate::runtime::Desks;
+
+/// The gate's name: that of the annotation it waits for.
+pub const GATE: &str = CLAIMS;
+/// Before a failed look is repeated, and before a kind is said to be unknown: its type may just be on its way.
+const AGAIN: Duration = Duration::from_secs(3);
+
+/// Namespace and name.
+type Pod = (String, String);
+
+/// A claim as a Pod names it: the kind's word in lower case, and the name.
+type Named = (String, String);
+
+struct Held {
+    claims: Vec<Named>,
+    /// To be looked at.
+    stirred: bool,
+    looks: u32,
+}
+
+/// The Pods that wait.
+#[derive(Default)]
+pub struct Gates {
+    held: Mutex<HashMap<Pod, Held>>,
+    stirred: Notify,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn is_gated(pod: &Value) -> bool {
+    pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|gate| text(&gate["name"]) == GATE))
+}
+
+/// The claims a Pod names in its annotation.
+pub(crate) fn named(pod: &Value) -> impl Iterator<Item = Named> + '_ {
+    let all = text(&pod["metadata"]["annotations"][CLAIMS]).split(',');
+    all.filter_map(|claim| claim.trim().split_once('/'))
+        .map(|(kind, name)| (kind.to_ascii_lowercase(), name.to_owned()))
+}
+
+impl Gates {
+    /// Takes in a Pod as it is.
+    pub(crate) fn see(&self, pod: &Value) {
+        let key = (text(&pod["metadata"]["namespace"]).to_owned(), text(&pod["metadata"]["name"]).to_owned());
+        if !is_gated(pod) {
+            return self.forget(&key);
+        }
+        self.held.lock().insert(key, Held { claims: named(pod).collect(), stirred: true, looks: 0 });
+        self.stirred.notify_one();
+    }
+
+    pub(crate) fn forget(&self, pod: &Pod) {
+        self.held.lock().remove(pod);
+    }
+
+    /// A claim has changed, which is known under these words.
+    pub(crate) fn stir(&self, words: &[String], namespace: &str, name: &str) {
+        let concerns = |pod: &Pod, held: &Held| {
+            pod.0 == namespace && held.claims.iter().any(|(word, claim)| claim == name && words.contains(word))
+        };
+        self.stir_those(concerns);
+    }
+
+    /// A type has come.
+    pub(crate) fn stir_all(&self) {
+        self.stir_those(|_, _| true);
+    }
+
+    fn stir_those(&self, concerns: impl Fn(&Pod, &Held) -> bool) {
+        let mut held = self.held.lock();
+        let mut any = false;
+        for (_, held) in held.iter_mut().filter(|(pod, held)| concerns(pod, held)) {
+            (held.stirred, any) = (true, true);
+        }
+        if any {
+            self.stirred.notify_one();
+        }
+    }
+
+    /// Lifts gates for as long as it runs.
+    pub(crate) async fn work(self: Arc<Gates>, api: Api, events: Events, desks: Weak<Desks>) {
+        loop {
+            self.stirred.notified().await;
+            let stirred: Vec<(Pod, Vec<Named>, u32)> = {
+                let mut held = self.held.lock();
+                let stirred = held.iter_mut().filter(|(_, held)| held.stirred);
+                let take = |(pod, held): (&Pod, &mut Held)| {
+                    held.stirred = false;
+                    held.looks += 1;
+                    (pod.clone(), held.claims.clone(), held.looks)
+                };
+                stirred.map(take).collect()
+            };
+            let Some(desks) = desks.upgrade() else { return };
+            for (pod, claims, looks) in stirred {
+                match look(&api, &events, &desks, &pod, &claims, looks).await {
+                    Ok(true) => {}
+                    Ok(false) => self.again(pod),
+                    Err(failure) => {
+                        tracing::debug!(%failure, pod = pod.1, "the gate could not be lifted yet");
+                        self.again(pod);
+                    }
+                }
+            }
+        }
+    }
+
+    fn again(self: &Arc<Gates>, pod: Pod) {
+        let gates = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(AGAIN).await;
+            gates.stir_those(|other, _| *other == pod);
+        });
+    }
+}
+
+/// Lifts a Pod's gate if its claims are bound; false if it is to be looked at again by and by.
+async fn look(
+    api: &Api,
+    events: &Events,
+    desks: &Desks,
+    (namespace, name): &Pod,
+    claims: &[Named],
+    looks: u32,
+) -> Result<bool, Failure> {
+    let desks = desks.all();
+    let mut waits = Vec::new();
+    let mut known = true;
+    for (word, claim) in claims {
+        let Some(desk) = desks.iter().find(|desk| desk.words.contains(word)) else {
+            if looks < 2 {
+                return Ok(false);
+            }
+            known = false;
+            waits.push(format!("{word}/{claim}, and there is no resource type whose claims are called {word}"));
+            continue;
+        };
+        if matches!(desk.kind, Kind::Volumes) {
+            continue;
+        }
+        let (api_version, kind) = desk.kind.claim();
+        match api.get(&api_version, kind, namespace, claim).await? {
+            None => waits.push(format!("{kind} {claim}, which does not exist")),
+            Some(live) if text(&live["status"]["phase"]) == "Bound" => {}
+            Some(live) => {
+                let why = match text(&live["status"]["message"]) {
+                    "" => "no manager has looked at it yet",
+                    message => message,
+                };
+                waits.push(format!("{kind} {claim}: {why}"));
+            }
+        }
+    }
+    let Some(pod) = api.get("v1", "Pod", namespace, name).await?.filter(is_gated) else { return Ok(true) };
+    // what it names now is what counts; the watch shows it by and by
+    if !named(&pod).eq(claims.iter().cloned()) {
+        return Ok(false);
+    }
+    let uid = text(&pod["metadata"]["uid"]);
+    let tell = |reason: &'static str, message: String| {
+        let about = Target { status: false, ..Target::of(&pod) };
+        events.tell(vec![Event { about, uid: uid.to_owned(), warning: false, reason, message }]);
+    };
+    if !waits.is_empty() {
+        tell("WaitsForClaims", format!("not scheduled before its claims are bound; it waits for {}", waits.join("; ")));
+        return Ok(known);
+    }
+    let patch = json!({
+        "metadata": {"uid": uid},
+        "spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]},
+    });
+    let path = format!("{}?fieldManager={}", api.path(&Target::of(&pod)).await?, crate::api::FIELD_MANAGER);
+    match api.call(Method::PATCH, &path, STRATEGIC, patch.to_string().into_bytes()).await {
+        Ok(_) => {
+            tell("ClaimsBound", "its claims are bound: it can be scheduled".into());
+            Ok(true)
+        }
+        // it went, or another came in its place: the watch shows it
+        Err(failure) if matches!(failure.code, 404 | 409 | 422) => Ok(true),
+        Err(failure) => Err(failure),
+    }
+}
