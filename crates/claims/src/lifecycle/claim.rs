@@ -486,7 +486,14 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
     let rules = scene.kind.rules();
     let counted = summary.text(&rules);
     let (word, message) = match reason {
-        Reason::NoMatch => ("NoMatch", counted),
+        Reason::NoMatch => {
+            let makes = match scene.claim["spec"]["class"].as_str() {
+                None => "; it names no class that could make one (conductor classes shows those there are)".to_owned(),
+                Some("") => String::new(),
+                Some(class) => format!("; class {class} makes none by itself, an administrator adds them"),
+            };
+            ("NoMatch", counted + &makes)
+        }
         Reason::NamedMissing(name) => ("NamedMissing", format!("{} {name} does not exist", kind.resource)),
         Reason::NamedRefused(name, refusal) => {
             // why it failed is the claim's to say: who made it may not see the resource
@@ -562,7 +569,7 @@ pub fn refused(rules: &Rules, refusal: &Refusal) -> String {
 fn pending(scene: &ClaimScene<'_>, reason: &str, message: &str, more: &[Condition], plan: &mut Plan) {
     let mut conditions = vec![Condition::new("Bound", false, reason, message)];
     conditions.extend_from_slice(more);
-    let class = scene.class.map_or(Value::Null, |c| c["metadata"]["name"].clone());
+    let class = scene.class.map_or_else(|| scene.claim["spec"]["class"].clone(), |c| c["metadata"]["name"].clone());
     let fields = json!({"phase": "Pending", "reason": reason, "message": message, "class": class});
     if let Some(status) = status_patch(scene.claim, fields, &conditions, scene.now) {
         let news = scene.claim["status"]["reason"].as_str() != Some(reason);

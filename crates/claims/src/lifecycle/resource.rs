@@ -381,10 +381,16 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
                 if condition_of(object, "Ready").is_some_and(|(_, reason, _)| reason == "Lost") {
                     return fail("Lost", &format!("{name} has lost its data: {said}"), plan);
                 }
-                why = if said.is_empty() {
-                    format!("{name} is not ready yet")
-                } else {
-                    format!("{name} is not ready: {said}")
+                why = match said {
+                    "" if !implementation.ready_when.is_empty() => {
+                        format!("{name} is not ready: readyWhen does not hold yet")
+                    }
+                    // nobody may be there to report
+                    "" if object["status"].is_null() => {
+                        format!("{name} is not ready: nothing has reported on it yet; does its provider run?")
+                    }
+                    "" => format!("{name} is not ready yet"),
+                    said => format!("{name} is not ready: {said}"),
                 };
             }
             Err(error) => {

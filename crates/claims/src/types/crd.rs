@@ -183,15 +183,15 @@ pub fn resource_type_crd() -> Value {
     let attribute = json!({"type": "object", "properties": {
         "type": {"type": "string", "enum": ["string", "boolean", "integer", "number", "quantity"]},
         "match": {"type": "string", "enum": crate::rules::Match::ALL.map(|(name, _)| name)},
-        "alias": schema::text(63),
-        "required": {"type": "boolean"},
-        "values": schema::strings(),
-        "description": schema::text(4096),
+        "alias": schema::described(schema::text(63), "Another name for it, such as the one of an older document."),
+        "required": schema::described(json!({"type": "boolean"}), "Whether every resource must say it."),
+        "values": schema::described(schema::strings(), "The values it may have; without it, any."),
+        "description": schema::described(schema::text(4096), "What it is, for kubectl explain."),
     }});
     let capacity = json!({"type": "object", "properties": {
-        "match": {"type": "string", "enum": ["AtLeast", "Equal"]},
-        "order": {"type": "integer", "format": "int32"},
-        "description": schema::text(4096),
+        "match": {"type": "string", "enum": ["AtLeast", "Equal"], "description": "Whether a resource may have more than is asked."},
+        "order": {"type": "integer", "format": "int32", "description": "Its place when the tightest fit is looked for."},
+        "description": schema::described(schema::text(4096), "What it is, for kubectl explain."),
     }});
     let kinds = json!({"resource": schema::text(63), "claim": schema::text(63), "class": schema::text(63)});
     let mut names = schema::object(kinds.clone());
@@ -201,14 +201,14 @@ pub fn resource_type_crd() -> Value {
         "type": "object",
         "required": ["group", "version", "names"],
         "properties": {
-            "group": schema::text(253),
-            "version": schema::text(63),
-            "names": names,
-            "attributes": {"type": "object", "maxProperties": 32, "additionalProperties": attribute},
-            "capacities": {"type": "object", "maxProperties": 16, "additionalProperties": capacity},
-            "accessModes": schema::strings(),
+            "group": schema::described(schema::text(253), "The API group of its kinds."),
+            "version": schema::described(schema::text(63), "The version of its kinds."),
+            "names": schema::described(names, "The kinds it makes; claim and class are named after the resource unless said."),
+            "attributes": {"description": "What resources have and claims ask for, by name.", "type": "object", "maxProperties": 32, "additionalProperties": attribute},
+            "capacities": {"description": "Of what there is much or little, by name.", "type": "object", "maxProperties": 16, "additionalProperties": capacity},
+            "accessModes": schema::described(schema::strings(), "The ways in which it may be used; without it, none are asked for."),
             "sharing": schema::object(json!({"maxClaims": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 256}})),
-            "reclaimPolicies": {"type": "array", "maxItems": 3, "x-kubernetes-list-type": "set",
+            "reclaimPolicies": {"description": "What may become of a resource when its last claim goes.", "type": "array", "maxItems": 3, "x-kubernetes-list-type": "set",
                 "items": {"type": "string", "enum": ["Delete", "Retain", "Recycle"]}},
         },
     });
@@ -227,25 +227,25 @@ pub fn manager_crd() -> Value {
     let size = json!({"type": "object", "additionalProperties": schema::quantity()});
     let count = json!({"type": "integer", "format": "int32", "minimum": 0});
     let class = json!({"type": "object", "required": ["name"], "properties": {
-        "name": schema::text(253),
-        "maxInstances": count,
-        "minFree": count,
-        "maxFree": count,
-        "sizeDistribution": {"type": "array", "maxItems": 64, "x-kubernetes-list-type": "atomic",
+        "name": schema::described(schema::text(253), "The class."),
+        "maxInstances": schema::described(count.clone(), "The most there may be of it."),
+        "minFree": schema::described(count.clone(), "As many are kept ready ahead of claims."),
+        "maxFree": schema::described(count, "Beyond as many, free ones are removed."),
+        "sizeDistribution": {"description": "Of which sizes the free ones are to be.", "type": "array", "maxItems": 64, "x-kubernetes-list-type": "atomic",
             "items": {"type": "object", "required": ["size", "share"], "properties": {
                 "size": size, "share": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 100}}}},
-        "scrub": schema::object(json!({"holdFor": schema::text(32)})),
+        "scrub": schema::object(json!({"holdFor": schema::described(schema::text(32), "How long what comes back is not used again.")})),
     }});
     let spec = json!({
         "type": "object",
         "required": ["type"],
         "properties": {
-            "type": schema::text(253),
-            "default": {"type": "boolean"},
-            "defaultClass": schema::text(253),
-            "classes": {"type": "array", "maxItems": 256, "x-kubernetes-list-type": "map",
+            "type": schema::described(schema::text(253), "The type it serves, as kubectl get resourcetypes shows it, or persistentvolumes."),
+            "default": schema::described(json!({"type": "boolean"}), "Whether it serves claims that name no class; one manager of a type does."),
+            "defaultClass": schema::described(schema::text(253), "The class of such claims."),
+            "classes": {"description": "The classes it serves; without it, all that no other manager serves.", "type": "array", "maxItems": 256, "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"], "items": class},
-            "scoring": {"type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
+            "scoring": {"description": "How the best of several resources is chosen.", "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
                 "items": {"type": "object", "required": ["name"], "properties": {
                     "name": schema::text(63), "weight": {"type": "integer", "format": "int32"}, "expression": schema::text(4096)}}},
         },

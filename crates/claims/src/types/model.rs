@@ -1,5 +1,6 @@
 //! Reading and checking a ResourceType.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -104,6 +105,8 @@ pub struct ResourceType {
     pub max_claims: u32,
     /// What may become of a released resource.
     pub reclaim_policies: Vec<Reclaim>,
+    /// What attributes and capacities are, for people: `attributes.engine`.
+    pub descriptions: BTreeMap<String, String>,
 }
 
 impl ResourceType {
@@ -139,6 +142,18 @@ impl ResourceType {
             _ => Err(errors),
         }
     }
+}
+
+fn descriptions(spec: &Map<String, Value>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for section in ["attributes", "capacities"] {
+        for (name, field) in spec.get(section).and_then(Value::as_object).into_iter().flatten() {
+            if let Some(description) = field["description"].as_str().filter(|d| !d.is_empty()) {
+                all.insert(format!("{section}.{name}"), description.to_owned());
+            }
+        }
+    }
+    all
 }
 
 struct Reader<'e> {
@@ -214,6 +229,7 @@ impl Reader<'_> {
             access_modes,
             max_claims,
             reclaim_policies,
+            descriptions: descriptions(spec),
         };
         if let Some(name) = object["metadata"]["name"].as_str().filter(|n| *n != read.name()) {
             self.say(&root.field("metadata").field("name"), format!("{name:?} must be {:?}", read.name()));

@@ -33,7 +33,7 @@ pub(crate) fn object(properties: Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-fn described(mut schema: Value, description: &str) -> Value {
+pub(crate) fn described(mut schema: Value, description: &str) -> Value {
     schema["description"] = description.into();
     schema
 }
@@ -59,7 +59,12 @@ pub(crate) fn conditions() -> Value {
 }
 
 fn capacity(kind: &ResourceType) -> Value {
-    let properties: Map<String, Value> = kind.capacities.iter().map(|c| (c.name.to_string(), quantity())).collect();
+    let amount = |name: &str| match kind.descriptions.get(&format!("capacities.{name}")) {
+        Some(description) => described(quantity(), &sentence(description)),
+        None => quantity(),
+    };
+    let properties: Map<String, Value> =
+        kind.capacities.iter().map(|c| (c.name.to_string(), amount(&c.name))).collect();
     object(Value::Object(properties))
 }
 
@@ -90,8 +95,37 @@ fn attributes(kind: &ResourceType, wanted: bool, properties: &mut Map<String, Va
         if let Some(alias) = &a.alias {
             properties.insert(alias.to_string(), described(schema.clone(), &format!("The same as {}.", a.name)));
         }
-        properties.insert(a.name.to_string(), schema);
+        properties.insert(a.name.to_string(), described(schema, &meaning(kind, a, wanted)));
     }
+}
+
+/// What an attribute is to who writes it.
+fn meaning(kind: &ResourceType, attribute: &Attribute, wanted: bool) -> String {
+    let says = match (attribute.matching, wanted) {
+        (_, false) => "What the resource has of it.",
+        (Match::Equal, true) => "What the resource must have.",
+        (Match::AtLeast, true) => "The least that the resource must have.",
+        (Match::VersionRange, true) => "A version, or a range such as \">= 8.0\"; quote it, for 5.10 reads as 5.1.",
+        (Match::AtMost, true) => "The most that the resource may have.",
+        (Match::In, true) => "The values the resource may have.",
+        (Match::Contains, true) => "What must be among the resource's.",
+    };
+    let mut says = match kind.descriptions.get(&format!("attributes.{}", attribute.name)) {
+        Some(description) => format!("{} {says}", sentence(description)),
+        None => says.to_owned(),
+    };
+    if !attribute.values.is_empty() {
+        let values = attribute.values.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+        says += &format!(" One of: {values}.");
+    }
+    says
+}
+
+/// A description as a sentence.
+fn sentence(description: &str) -> String {
+    let mut letters = description.trim().trim_end_matches('.').chars();
+    let first = letters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
 }
 
 /// Rules against writing an attribute under both of its names, and, of a resource, against leaving a required one out.
@@ -139,17 +173,20 @@ fn selector() -> Value {
 }
 
 fn reclaim(kind: &ResourceType) -> Value {
-    json!({"type": "string", "enum": kind.reclaim_policies.iter().map(|p| p.name()).collect::<Vec<_>>()})
+    json!({
+        "type": "string", "enum": kind.reclaim_policies.iter().map(|p| p.name()).collect::<Vec<_>>(),
+        "description": "What becomes of it when its last claim goes: Delete it, Retain it for an administrator, or Recycle: scrub it for the next.",
+    })
 }
 
 fn templates() -> Value {
     json!({
         "type": "array", "maxItems": 16, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
         "items": {"type": "object", "required": ["name", "template"], "properties": {
-            "name": text(20),
-            "template": free_object(),
-            "readyWhen": text(4096),
-            "replaceable": {"type": "boolean"},
+            "name": described(text(20), "Its name among the others; part of the object's."),
+            "template": described(free_object(), "The object; ${...} is CEL."),
+            "readyWhen": described(text(4096), "CEL over this object; without it, its condition Ready."),
+            "replaceable": described(json!({"type": "boolean"}), "Whether it bears no data, and is made anew when it is lost."),
         }},
     })
 }
@@ -177,15 +214,21 @@ fn making() -> Map<String, Value> {
 pub(crate) fn resource(kind: &ResourceType) -> Value {
     let mut spec = making();
     attributes(kind, false, &mut spec);
-    spec.insert("class".into(), text(253));
-    spec.insert("capacity".into(), capacity(kind));
-    spec.insert("capabilities".into(), strings());
+    spec.insert("class".into(), described(text(253), "Only claims that name this class are bound to it."));
+    spec.insert("capacity".into(), described(capacity(kind), "How much it has."));
+    spec.insert("capabilities".into(), described(strings(), "Functions that claims may ask for in spec.requests."));
     if !kind.access_modes.is_empty() {
-        spec.insert("accessModes".into(), modes(kind));
+        spec.insert("accessModes".into(), described(modes(kind), "How it may be used."));
     }
     spec.insert("reclaimPolicy".into(), reclaim(kind));
-    spec.insert("maxClaims".into(), json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 256}));
-    spec.insert("topology".into(), free_object());
+    spec.insert(
+        "maxClaims".into(),
+        described(
+            json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 256}),
+            &format!("How many claims may share it; {} unless said.", kind.max_claims),
+        ),
+    );
+    spec.insert("topology".into(), described(free_object(), "Labels of the nodes that reach it; without it, all do."));
     spec.insert(
         "implementationRef".into(),
         described(
@@ -196,13 +239,14 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
     spec.insert(
         "claimRefs".into(),
         json!({
+            "description": "The claims it is bound to. Written by an administrator without uid: reserved for the claim of that name.",
             "type": "array", "maxItems": 256, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
             "items": {"type": "object", "required": ["namespace", "name"], "properties": {
-                "uid": {"type": "string", "maxLength": 64, "default": ""},
-                "namespace": text(63),
-                "name": text(253),
-                "amounts": {"type": "object", "additionalProperties": quantity()},
-                "by": {"type": "string", "enum": ["Manager", "Admin"], "default": "Admin"},
+                "uid": {"type": "string", "maxLength": 64, "default": "", "description": "Which claim of that name; empty: whichever comes."},
+                "namespace": described(text(63), "The claim's namespace."),
+                "name": described(text(253), "The claim's name."),
+                "amounts": {"type": "object", "additionalProperties": quantity(), "description": "How much of a shared resource is the claim's."},
+                "by": {"type": "string", "enum": ["Manager", "Admin"], "default": "Admin", "description": "Who wrote it; what an administrator reserved stays reserved."},
                 "rotation": {
                     "type": "integer", "format": "int64",
                     "description": "The rotation whose credentials the claim's Secret has.",
@@ -220,21 +264,24 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
         "message": "write template or templates, not both",
     }));
     let status = object(json!({
-        "phase": text(63),
-        "reason": text(1024),
-        "message": text(32768),
-        "implementationRef": text(253),
-        "implementations": {"type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": object(json!({
+        "phase": described(text(63), "Pending, Provisioning, Available, Bound, Released, Scrubbing or Failed."),
+        "reason": described(text(1024), "The phase's reason, in one word."),
+        "message": described(text(32768), "The reason in a sentence."),
+        "implementationRef": described(text(253), "The object behind it, as KIND/NAME."),
+        "implementations": {"description": "The objects behind it; the first bears the data.", "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": object(json!({
             "apiVersion": text(253), "kind": text(63), "namespace": text(63), "name": text(253), "uid": text(64),
         }))},
-        "attributes": free_object(),
-        "capacity": {"type": "object", "additionalProperties": quantity()},
-        "scrub": {"type": "integer", "format": "int64"},
-        "observedGeneration": {"type": "integer", "format": "int64"},
+        "attributes": described(free_object(), "What the implementation says it has."),
+        "capacity": {"type": "object", "additionalProperties": quantity(), "description": "How much the implementation says it has."},
+        "scrub": {"type": "integer", "format": "int64", "description": "How often it has been scrubbed, or is to be."},
+        "observedGeneration": {"type": "integer", "format": "int64", "description": "The generation that this status is about."},
         "conditions": conditions(),
     }));
     let required = kind.attributes.iter().any(|a| a.required);
-    root(json!({"type": "object", "properties": spec, "x-kubernetes-validations": rules}), Some(status), required)
+    described(
+        root(json!({"type": "object", "properties": spec, "x-kubernetes-validations": rules}), Some(status), required),
+        &format!("A {} that a {} can be bound to.", kind.names.resource, kind.names.claim),
+    )
 }
 
 fn modes(kind: &ResourceType) -> Value {
@@ -245,51 +292,87 @@ fn modes(kind: &ResourceType) -> Value {
 pub(crate) fn claim(kind: &ResourceType) -> Value {
     let mut spec = Map::new();
     attributes(kind, true, &mut spec);
-    spec.insert("resources".into(), object(json!({"requests": capacity(kind), "limits": capacity(kind)})));
+    spec.insert(
+        "resources".into(),
+        described(
+            object(json!({
+                "requests": described(capacity(kind), "At least this much."),
+                "limits": described(capacity(kind), "At most this much."),
+            })),
+            "How much is needed. The resource that fits most tightly is bound.",
+        ),
+    );
     spec.insert("requests".into(), described(strings(), "Functions that must be among the resource's capabilities."));
     if !kind.access_modes.is_empty() {
-        spec.insert("accessModes".into(), modes(kind));
+        spec.insert("accessModes".into(), described(modes(kind), "How it is to be used."));
     }
-    spec.insert("class".into(), text(253));
+    spec.insert(
+        "class".into(),
+        described(text(253), "The class it comes from; without it the default one, \"\": only what has no class."),
+    );
     spec.insert(
         "resourceName".into(),
         described(text(253), "The resource, if a certain one; set when the claim is bound."),
     );
-    spec.insert("selector".into(), selector());
-    spec.insert("expression".into(), described(text(4096), "CEL over the resource that must hold."));
+    spec.insert(
+        "selector".into(),
+        described(selector(), "The labels the resource must have, if it is one that is there."),
+    );
+    spec.insert(
+        "expression".into(),
+        described(text(4096), "CEL that must hold of the resource, such as resource.spec.engine == 'mysql'."),
+    );
     let mut rules = attribute_rules(kind, false);
     rules.push(json!({
         "rule": "!has(oldSelf.resourceName) || oldSelf.resourceName == '' || (has(self.resourceName) && self.resourceName == oldSelf.resourceName)",
         "message": "resourceName may not change once it is set: make another claim",
     }));
     let status = object(json!({
-        "phase": text(63),
-        "reason": text(1024),
-        "message": text(32768),
-        "class": text(253),
-        "capacity": {"type": "object", "additionalProperties": quantity()},
-        "attributes": free_object(),
-        "resourceUid": text(64),
-        "binding": object(json!({"name": text(253)})),
-        "observedGeneration": {"type": "integer", "format": "int64"},
+        "phase": described(text(63), "Pending, Bound, or Lost: what it was bound to is gone."),
+        "reason": described(text(1024), "The phase's reason, in one word."),
+        "message": described(text(32768), "The reason in a sentence; of a claim that waits, what it waits for."),
+        "class": described(text(253), "The class it comes from."),
+        "capacity": {"type": "object", "additionalProperties": quantity(), "description": "How much it has."},
+        "attributes": described(free_object(), "What it has."),
+        "resourceUid": described(text(64), "Which resource of that name it is bound to."),
+        "binding": described(
+            object(json!({"name": described(text(253), "The name of the Secret, ConfigMap and Service.")})),
+            "Where the connection details are (Service Binding Specification).",
+        ),
+        "observedGeneration": {"type": "integer", "format": "int64", "description": "The generation that this status is about."},
         "conditions": conditions(),
     }));
-    root(json!({"type": "object", "properties": spec, "x-kubernetes-validations": rules}), Some(status), false)
+    described(
+        root(json!({"type": "object", "properties": spec, "x-kubernetes-validations": rules}), Some(status), false),
+        &format!(
+            "What an application needs of a {}. It is bound to one that has it, which a class may make.",
+            kind.names.resource
+        ),
+    )
 }
 
 pub(crate) fn class(kind: &ResourceType) -> Value {
     let mut fields = making();
     fields.insert("reclaimPolicy".into(), reclaim(kind));
-    fields.insert("bindingMode".into(), json!({"type": "string", "enum": ["Immediate", "WaitForFirstConsumer"]}));
+    fields.insert(
+        "bindingMode".into(),
+        described(
+            json!({"type": "string", "enum": ["Immediate", "WaitForFirstConsumer"]}),
+            "Whether claims are bound at once, which is the default, or when something uses them.",
+        ),
+    );
     fields.insert(
         "allowExpansion".into(),
         described(json!({"type": "boolean"}), "Whether a bound claim may ask for more: its resource grows with it."),
     );
-    fields.insert("capabilities".into(), strings());
+    fields.insert(
+        "capabilities".into(),
+        described(strings(), "Functions of what it makes; without it, whatever the claim asks for."),
+    );
     if !kind.access_modes.is_empty() {
-        fields.insert("accessModes".into(), modes(kind));
+        fields.insert("accessModes".into(), described(modes(kind), "How what it makes may be used."));
     }
-    fields.insert("parameters".into(), free_object());
+    fields.insert("parameters".into(), described(free_object(), "For templates: ${class.parameters.x}."));
     let mut offers = Map::new();
     for a in &kind.attributes {
         offers.insert(a.name.to_string(), anything());
@@ -302,7 +385,13 @@ pub(crate) fn class(kind: &ResourceType) -> Value {
     fields.insert("offers".into(), described(object(Value::Object(offers)),
         "What resources of this class have: a value, a list to choose from, {min, max} of a capacity, or ${CEL} over the claim."));
     let names: Vec<String> = fields.keys().map(|f| format!("has(self.{f})")).collect();
-    let mut schema = root(object(Value::Object(fields.clone())), None, false);
+    let mut schema = described(
+        root(object(Value::Object(fields.clone())), None, false),
+        &format!(
+            "A kind of {} on offer, and how more of it are made. Its fields stand under spec or at the top.",
+            kind.names.resource
+        ),
+    );
     for (name, field) in fields {
         schema["properties"][&name] = field;
     }
@@ -321,10 +410,10 @@ fn root(spec: Value, status: Option<Value>, spec_required: bool) -> Value {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
-        "spec": spec,
+        "spec": described(spec, "What is wanted."),
     }));
     if let Some(status) = status {
-        schema["properties"]["status"] = status;
+        schema["properties"]["status"] = described(status, "What is.");
     }
     if spec_required {
         schema["required"] = json!(["spec"]);
