@@ -15,6 +15,7 @@ mod review;
 mod tree;
 mod up;
 mod user;
+mod webhook;
 
 use std::process::ExitCode;
 

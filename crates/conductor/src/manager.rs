@@ -1,10 +1,13 @@
 //! `conductor manager`: the managers alone, against any API server.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use conductor_managers::{Api, Managers, Options, install};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::webhook::Webhook;
 
 /// Which API server, and as whom.
 #[derive(clap::Args)]
@@ -54,7 +57,9 @@ impl Cluster {
 /// Lease conductor-system/conductor-managers works, the others wait. PersistentVolumes are left to the cluster's own binder
 /// unless --volumes is given.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  conductor manager\n  conductor manager --kubeconfig admin.conf --volumes")]
+#[command(
+    after_help = "Examples:\n  conductor manager\n  conductor manager --kubeconfig admin.conf --volumes\n  conductor manager --webhook 127.0.0.1:9443"
+)]
 pub struct Args {
     #[command(flatten)]
     cluster: Cluster,
@@ -67,6 +72,12 @@ pub struct Args {
     /// Install nothing: definitions, types and roles are there, or someone else sees to them
     #[arg(long)]
     no_install: bool,
+    /// Refuse at admission what cannot be, as `conductor up` does: listen here for the API server's webhook
+    #[arg(long, value_name = "ADDR:PORT")]
+    webhook: Option<SocketAddr>,
+    /// How the API server reaches it [default: that address, or for 0.0.0.0 the Service conductor-system/conductor-review]
+    #[arg(long, value_name = "URL", requires = "webhook")]
+    webhook_url: Option<String>,
     /// The name under which this process leads [default: host name and process id]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
@@ -88,6 +99,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             installed => installed.context("cannot install what the managers need")?,
         }
     }
+    let api = Api::new(client.clone());
+    let webhook = match args.webhook {
+        Some(listen) => Some(Webhook::start(&api, listen, args.webhook_url).await?),
+        None => None,
+    };
     eprintln!("waiting to lead as {identity}");
     let options =
         Options { volumes: args.volumes, types: !args.no_types, identity: Some(identity), ..Options::default() };
@@ -99,7 +115,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let how = if managers.is_transactional() { "transactions" } else { "ordered writes" };
     eprintln!("leading; writes go as {how}");
+    if let Some(webhook) = &webhook {
+        eprintln!("requests are reviewed at {}", webhook.address());
+    }
+    let registering = async {
+        match &webhook {
+            Some(webhook) => webhook.register(&api).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
+        () = registering => {}
         () = managers.run() => anyhow::bail!("leadership was lost: start again to wait for it"),
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -1,8 +1,8 @@
-//! Refusals on the embedded server: the engine's one review, through the admission seam.
+//! Refusals: the engine's one review, through the admission seam of the embedded server.
 //!
-//! On Kubernetes a webhook calls the same. Nothing depends on it for correctness: what slips through is inactive and says why.
+//! On Kubernetes a webhook calls the same ([`crate::webhook`]). Nothing depends on it for correctness: what slips through is inactive and says why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use conductor_apiserver::admission::{Admission, Attributes, BoxFuture, Operation as Verb};
@@ -13,6 +13,7 @@ use conductor_managers::Api;
 use conductor_managers::api::{Names, Sink, Watch};
 use parking_lot::RwLock;
 use serde_json::Value;
+use tokio::sync::Notify;
 
 /// What the review knows of the rest; filled by watches.
 #[derive(Default)]
@@ -20,6 +21,8 @@ pub struct Known {
     api: OnceLock<Api>,
     types: RwLock<BTreeMap<String, ResourceType>>,
     managers: RwLock<BTreeMap<String, Value>>,
+    /// Told when a type has come, changed or gone.
+    pub changed: Notify,
 }
 
 impl Known {
@@ -30,6 +33,11 @@ impl Known {
             let sink = Arc::new(Follower { known: self.clone(), managers: kind == "Manager" });
             tokio::spawn(Watch::all("conductor.io/v1alpha1", kind).run(api.clone(), sink));
         }
+    }
+
+    /// The API groups of all types.
+    pub fn groups(&self) -> BTreeSet<String> {
+        self.types.read().values().map(|kind| kind.group.clone()).collect()
     }
 
     /// How many objects of a kind there are; none if they cannot be counted, for then the type's own finalizer holds it.
@@ -66,6 +74,7 @@ impl Sink for Follower {
             self.known.managers.write().insert(name(&object), object);
         } else if let Ok(kind) = ResourceType::parse(&object) {
             self.known.types.write().insert(name(&object), kind);
+            self.known.changed.notify_one();
         }
     }
 
@@ -87,10 +96,10 @@ impl Sink for Follower {
     }
 }
 
-/// The review as a part of admission.
-pub struct Review(pub Arc<Known>);
+/// What a review lets through with advice, or refuses and why.
+pub type Reviewed = Result<Vec<String>, String>;
 
-impl Review {
+impl Known {
     /// Whether a kind is one the review has something to say about.
     fn concerns(&self, group: &str, kind: &str) -> bool {
         match (group, kind) {
@@ -100,56 +109,71 @@ impl Review {
                 let own = |t: &ResourceType| {
                     t.group == group && [&t.names.resource, &t.names.claim, &t.names.class].iter().any(|n| **n == kind)
                 };
-                self.0.types.read().values().any(own)
+                self.types.read().values().any(own)
             }
         }
     }
 
+    /// Whether a request for an object, not for its subresources, may go through.
+    pub async fn review(&self, group: &str, kind: &str, name: &str, request: &Request<'_>) -> Reviewed {
+        if !self.concerns(group, kind) {
+            return Ok(Vec::new());
+        }
+        // what is on its way out only loses its finalizers
+        if request.operation == Operation::Update && !request.object["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(Vec::new());
+        }
+        let (mut claims, mut resources) = (0, 0);
+        if (group, kind, request.operation) == ("conductor.io", "ResourceType", Operation::Delete)
+            && let Ok(going) = ResourceType::parse(request.old)
+        {
+            claims = self.count(&going.api_version(), &going.names.claim).await;
+            resources = self.count(&going.api_version(), &going.names.resource).await;
+        }
+        let ours = group == "conductor.io";
+        let types: Vec<ResourceType> =
+            self.types.read().values().filter(|t| ours || t.group == group).cloned().collect();
+        let managers: Vec<Value> =
+            if kind == "Manager" { self.managers.read().values().cloned().collect() } else { Vec::new() };
+        let class = match request.operation {
+            Operation::Update => self.class_of(&types, kind, request.object, request.old).await,
+            _ => None,
+        };
+        let snapshot = Snapshot { types: &types, managers: &managers, claims, resources, class: class.as_ref() };
+        match review(request, &snapshot) {
+            Verdict::Allow(warnings) => Ok(warnings),
+            Verdict::Refuse(errors) => {
+                let message = errors.iter().map(|e| e.to_string().trim_start_matches(": ").to_owned());
+                let message = message.collect::<Vec<_>>().join("; ");
+                let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+                Err(format!("{what} {name:?} is refused: {message}"))
+            }
+        }
+    }
+}
+
+/// The review as a part of admission.
+pub struct Review(pub Arc<Known>);
+
+impl Review {
     async fn judge(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        let (group, kind) = (attributes.resource.group.to_string(), attributes.resource.kind.to_string());
         let operation = match attributes.operation {
             Verb::Create => Operation::Create,
             Verb::Update => Operation::Update,
             Verb::Delete => Operation::Delete,
             Verb::Connect => return Ok(()),
         };
-        if !attributes.subresource.is_empty() || !self.concerns(&group, &kind) {
+        if !attributes.subresource.is_empty() {
             return Ok(());
         }
-        // what is on its way out only loses its finalizers
-        if operation == Operation::Update && !attributes.object["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(());
-        }
-        let (mut claims, mut resources) = (0, 0);
-        if (group.as_str(), kind.as_str(), operation) == ("conductor.io", "ResourceType", Operation::Delete)
-            && let Ok(going) = ResourceType::parse(attributes.old)
-        {
-            claims = self.0.count(&going.api_version(), &going.names.claim).await;
-            resources = self.0.count(&going.api_version(), &going.names.resource).await;
-        }
-        let ours = group == "conductor.io";
-        let types: Vec<ResourceType> =
-            self.0.types.read().values().filter(|t| ours || t.group == group).cloned().collect();
-        let managers: Vec<Value> =
-            if kind == "Manager" { self.0.managers.read().values().cloned().collect() } else { Vec::new() };
-        let class = match operation {
-            Operation::Update => self.0.class_of(&types, &kind, &attributes.object, attributes.old).await,
-            _ => None,
-        };
-        let snapshot = Snapshot { types: &types, managers: &managers, claims, resources, class: class.as_ref() };
         let request = Request { operation, object: &attributes.object, old: attributes.old };
-        match review(&request, &snapshot) {
-            Verdict::Allow(warnings) => {
+        let (group, kind) = (&attributes.resource.group, &attributes.resource.kind);
+        match self.0.review(group, kind, &attributes.name, &request).await {
+            Ok(warnings) => {
                 attributes.warnings.extend(warnings);
                 Ok(())
             }
-            Verdict::Refuse(errors) => {
-                let message = errors.iter().map(|e| e.to_string().trim_start_matches(": ").to_owned());
-                let message = message.collect::<Vec<_>>().join("; ");
-                let what = if group.is_empty() { kind } else { format!("{kind}.{group}") };
-                let message = format!("{what} {:?} is refused: {message}", attributes.name);
-                Err(Status::new(422, "Invalid", &message))
-            }
+            Err(message) => Err(Status::new(422, "Invalid", &message)),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `conductor manager` as a program beside a real Kubernetes: it installs what it needs and binds claims; PersistentVolumes are left
-//! to Kubernetes' own binder.
+//! to Kubernetes' own binder, and its webhook refuses what the embedded server refuses.
 
 #[path = "../../managers/tests/common/mod.rs"]
 mod managers;
@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use conductor_claims::lifecycle::Target;
+use conductor_claims::types::read_yaml;
 use conductor_testkit::{Plane, skip};
+use managers::scenario::Scenario;
 use managers::{Cluster, phase_is, target};
 use serde_json::{Value, json};
 
@@ -23,6 +25,7 @@ impl Program {
         let child = Command::new(env!("CARGO_BIN_EXE_conductor"))
             .args(["manager", "--kubeconfig"])
             .arg(kubeconfig)
+            .args(["--webhook", "127.0.0.1:0"])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
@@ -64,6 +67,14 @@ async fn the_manager_runs_beside_a_real_kubernetes() {
     let directory = tempfile::tempdir().expect("makes a directory");
     let log = directory.path().join("log");
     let cluster = Cluster::of(plane.cluster().await.client());
+    // What an administrator applies for a Deployment is what Kubernetes takes; the program here plays its Pod.
+    let printed = Command::new(env!("CARGO_BIN_EXE_conductor")).args(["install", "--image", "conductor:test"]).output();
+    let printed = String::from_utf8(printed.expect("prints").stdout).expect("is text");
+    let objects: Vec<Value> = printed.split("---\n").skip(1).map(|text| read_yaml(text).expect("is YAML")).collect();
+    assert!(objects.iter().any(|object| object["kind"] == "Deployment"));
+    for object in objects.iter().filter(|object| object["apiVersion"] != "conductor.io/v1alpha1") {
+        cluster.api.apply(object).await.unwrap_or_else(|failure| panic!("{failure}: {object}"));
+    }
     let manager = Program::start(&plane.kubeconfig(), &log);
     let claims = "relationaldatabaseclaims.storage.conductor.io";
     let definition = target("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", claims);
@@ -105,4 +116,8 @@ async fn the_manager_runs_beside_a_real_kubernetes() {
     let first = cluster.get(&first).await.expect("is there");
     assert_eq!(first["status"]["phase"], "Bound", "{first}");
     assert!(owned(&first, "conductor").contains("f:phase"), "{first}");
+
+    // What cannot be is refused by its webhook, in the same words as on the embedded server.
+    let refusals = Scenario::all().into_iter().find(|scenario| scenario.name == "refusals").expect("a scenario");
+    refusals.run(cluster).await;
 }

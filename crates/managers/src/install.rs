@@ -89,6 +89,7 @@ fn rights() -> Result<Vec<Value>, String> {
         rule(
             &["admissionregistration.k8s.io"],
             &[
+                "validatingwebhookconfigurations",
                 "validatingadmissionpolicies",
                 "validatingadmissionpolicybindings",
                 "mutatingadmissionpolicies",

@@ -10,7 +10,7 @@ mod work;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use conductor_claims::lifecycle::Plan;
 use conductor_claims::matching::{Decision, Index};
@@ -72,8 +72,17 @@ pub(crate) struct Seen {
     pub(crate) bound: bool,
     /// The resource it was last offered.
     pub(crate) offered: Option<Arc<str>>,
-    /// What it last said about waiting, and when.
-    pub(crate) said: Option<(String, Instant)>,
+    /// What it last said about waiting.
+    pub(crate) said: Option<Said>,
+}
+
+/// What a claim said about waiting.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) leading: String,
+    pub(crate) at: Instant,
+    /// Before as long has passed it does not say so again.
+    pub(crate) pause: Duration,
 }
 
 pub(crate) struct State {

@@ -1,0 +1,285 @@
+//! Refusals on Kubernetes: the engine's one review, as a validating webhook.
+//!
+//! It has a certificate of its own, in a Secret, so that any number of processes serve under one. Requests go through when it cannot
+//! be reached: nothing depends on it for correctness.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use conductor_apiserver::pki::Pki;
+use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
+use conductor_claims::review::{Operation, Request};
+use conductor_managers::Api;
+use conductor_managers::api::Failure;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::review::Known;
+
+/// The name of its Secret, of its Service and of its configuration.
+pub const NAME: &str = "conductor-review";
+/// Where it listens below its address.
+const PATH: &str = "/review";
+/// The most a request may have; Kubernetes' own objects have less, and there are two in it.
+const MAX_BODY: usize = 8 << 20;
+/// How many are answered at the same time.
+const MAX_CONNECTIONS: usize = 256;
+/// How long a connection may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How the API server finds it.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// At a URL.
+    Url(String),
+    /// By the Service of its name.
+    Service,
+}
+
+/// A webhook that listens.
+pub struct Webhook {
+    known: Arc<Known>,
+    place: Place,
+    ca: String,
+}
+
+impl Webhook {
+    /// Begins to listen and to answer.
+    pub async fn start(api: &Api, listen: SocketAddr, url: Option<String>) -> anyhow::Result<Webhook> {
+        let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        let address = listener.local_addr()?;
+        let place = match url {
+            Some(url) => Place::Url(url.trim_end_matches('/').to_owned()),
+            None if address.ip().is_unspecified() => Place::Service,
+            None => Place::Url(format!("https://{address}")),
+        };
+        let host = match &place {
+            Place::Service => format!("{NAME}.{SYSTEM_NAMESPACE}.svc"),
+            Place::Url(url) => {
+                let url: http::Uri = url.parse().with_context(|| format!("{url} is no URL"))?;
+                anyhow::ensure!(url.scheme_str() == Some("https"), "{url} must begin with https://");
+                url.host().map(|host| host.trim_matches(['[', ']']).to_owned()).context("the URL has no host")?
+            }
+        };
+        let pair = pair(api, &host).await.context("cannot keep the webhook's certificate")?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        let known = Arc::new(Known::default());
+        known.follow(api);
+        tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(config)), known.clone()));
+        Ok(Webhook { known, place, ca: pair.ca })
+    }
+
+    /// Where it is reached, for people.
+    pub fn address(&self) -> String {
+        match &self.place {
+            Place::Url(url) => format!("{url}{PATH}"),
+            Place::Service => format!("Service {SYSTEM_NAMESPACE}/{NAME}"),
+        }
+    }
+
+    /// Has the API server ask it, about the kinds of all types there are, for as long as this runs.
+    pub async fn register(&self, api: &Api) {
+        let mut said = Value::Null;
+        loop {
+            let wanted = self.configuration();
+            if wanted != said {
+                match api.apply(&wanted).await {
+                    Ok(_) => said = wanted,
+                    Err(failure) => {
+                        tracing::warn!(%failure, "the webhook could not be registered");
+                        tokio::time::sleep(Duration::from_secs(2)).await;
+                        continue;
+                    }
+                }
+            }
+            self.known.changed.notified().await;
+        }
+    }
+
+    fn configuration(&self) -> Value {
+        let mut client = json!({"caBundle": STANDARD.encode(&self.ca)});
+        match &self.place {
+            Place::Url(url) => client["url"] = json!(format!("{url}{PATH}")),
+            Place::Service => client["service"] = json!({"namespace": SYSTEM_NAMESPACE, "name": NAME, "path": PATH}),
+        }
+        let hook = |name: &str, rules: Value, conditions: Value| {
+            json!({
+                "name": name, "clientConfig": client, "rules": rules, "matchConditions": conditions,
+                "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 5, "admissionReviewVersions": ["v1"],
+            })
+        };
+        let rule = |group: &str, resources: Value, operations: &[&str]| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources});
+        let writes = ["CREATE", "UPDATE"];
+        let own = json!(["resourcetypes", "managers", "volumetemplates"]);
+        let mut rules = vec![rule("conductor.io", own, &["CREATE", "UPDATE", "DELETE"])];
+        rules.extend(self.known.groups().iter().map(|group| rule(group, json!(["*"]), &writes)));
+        let consumers = json!([
+            rule("", json!(["pods", "services"]), &writes),
+            rule("networking.k8s.io", json!(["ingresses"]), &writes),
+        ]);
+        let names = "has(object.metadata.annotations) && object.metadata.annotations.exists(key, key in ['conductor.io/claims', 'network.conductor.io/claim'])";
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "conductor"}},
+            "webhooks": [
+                hook("types.review.conductor.io", json!(rules), json!([])),
+                hook("consumers.review.conductor.io", consumers, json!([{"name": "names-claims", "expression": names}])),
+            ],
+        })
+    }
+}
+
+struct Pair {
+    ca: String,
+    certificate: String,
+    key: String,
+}
+
+/// The certificate that all processes share; made anew before it runs out, or when it is for another host.
+async fn pair(api: &Api, host: &str) -> anyhow::Result<Pair> {
+    const HOST: &str = "conductor.io/host";
+    const UNTIL: &str = "conductor.io/made-on-day";
+    let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs() / 86_400;
+    for _ in 0..5 {
+        let live = api.get("v1", "Secret", SYSTEM_NAMESPACE, NAME).await?;
+        if let Some(live) = &live {
+            let note = |key: &str| live["metadata"]["annotations"][key].as_str().unwrap_or_default();
+            let day: u64 = note(UNTIL).parse().unwrap_or(0);
+            let text = |key: &str| {
+                let bytes = STANDARD.decode(live["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+                String::from_utf8(bytes).unwrap_or_default()
+            };
+            if note(HOST) == host && today < day + 300 {
+                return Ok(Pair { ca: text("ca.crt"), certificate: text("tls.crt"), key: text("tls.key") });
+            }
+        }
+        let pki = Pki::ephemeral()?;
+        let made = match host.parse() {
+            Ok(address) => pki.server(&[address], &[])?,
+            Err(_) => pki.server(&[], &[host])?,
+        };
+        let mut secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": NAME, "namespace": SYSTEM_NAMESPACE, "annotations": {HOST: host, UNTIL: today.to_string()}},
+            "data": {
+                "ca.crt": STANDARD.encode(pki.ca()),
+                "tls.crt": STANDARD.encode(&made.certificate),
+                "tls.key": STANDARD.encode(&made.key),
+            },
+        });
+        let collection = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets");
+        let written = match live {
+            None => {
+                api.call(http::Method::POST, &collection, "application/json", secret.to_string().into_bytes()).await
+            }
+            Some(live) => {
+                secret["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                let path = format!("{collection}/{NAME}");
+                api.call(http::Method::PUT, &path, "application/json", secret.to_string().into_bytes()).await
+            }
+        };
+        match written {
+            Ok(_) => return Ok(Pair { ca: pki.ca().to_owned(), certificate: made.certificate, key: made.key }),
+            // another process was faster
+            Err(Failure { code: 409, .. }) => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    anyhow::bail!("Secret {SYSTEM_NAMESPACE}/{NAME} keeps changing: do two processes serve it under two addresses?")
+}
+
+async fn serve(listener: TcpListener, tls: TlsAcceptor, known: Arc<Known>) {
+    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (tls, known) = (tls.clone(), known.clone());
+        tokio::spawn(async move {
+            let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
+            let service = service_fn(|request| answer(known.clone(), request));
+            let mut server = hyper::server::conn::http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(
+    known: Arc<Known>,
+    request: http::Request<Incoming>,
+) -> Result<http::Response<Full<Bytes>>, Infallible> {
+    let respond = |code: u16, body: String| {
+        let mut response = http::Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        Ok(response)
+    };
+    if request.uri().path() != PATH || request.method() != http::Method::POST {
+        return respond(404, json!({"message": format!("POST an AdmissionReview to {PATH}")}).to_string());
+    }
+    let body = tokio::time::timeout(PATIENCE, Limited::new(request.into_body(), MAX_BODY).collect()).await;
+    let Ok(Ok(body)) = body else {
+        return respond(
+            400,
+            json!({"message": "the request could not be read: it is too long or too slow"}).to_string(),
+        );
+    };
+    let Ok(review) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
+        return respond(400, json!({"message": "the request is no JSON"}).to_string());
+    };
+    respond(200, judge(&known, &review["request"]).await.to_string())
+}
+
+async fn judge(known: &Known, request: &Value) -> Value {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let operation = match request["operation"].as_str() {
+        Some("CREATE") => Some(Operation::Create),
+        Some("UPDATE") => Some(Operation::Update),
+        Some("DELETE") => Some(Operation::Delete),
+        _ => None,
+    };
+    let plain = text(&request["subResource"]).is_empty();
+    let reviewed = match operation.filter(|_| plain) {
+        None => Ok(Vec::new()),
+        Some(operation) => {
+            let asked = Request { operation, object: &request["object"], old: &request["oldObject"] };
+            let (group, kind) = (text(&request["kind"]["group"]), text(&request["kind"]["kind"]));
+            known.review(&group, &kind, &text(&request["name"]), &asked).await
+        }
+    };
+    let response = match reviewed {
+        Ok(warnings) => json!({"uid": request["uid"], "allowed": true, "warnings": warnings}),
+        Err(message) => json!({
+            "uid": request["uid"], "allowed": false,
+            "status": {"code": 422, "reason": "Invalid", "message": message},
+        }),
+    };
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
