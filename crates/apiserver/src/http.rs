@@ -9,8 +9,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -102,10 +102,7 @@ impl Server {
             "kubernetes.default.svc.cluster.local",
         ];
         let pair = self.pki().server(&addresses, &names)?;
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|e| bad(&e))?;
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|e| bad(&e))?;
+        let (chain, key) = pair.der().map_err(|e| bad(&e))?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.pki().ca().as_bytes()) {
             roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;

@@ -23,6 +23,7 @@ mod controllers;
 mod custom;
 mod discovery;
 mod dispatch;
+pub mod endpoint;
 mod flow;
 mod gate;
 mod heavy;

@@ -12,6 +12,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
 use crate::auth::tokens::Tokens;
@@ -41,6 +43,14 @@ pub struct Pair {
     pub certificate: String,
     /// The key.
     pub key: String,
+}
+
+impl Pair {
+    /// Both as TLS wants them.
+    pub(crate) fn der(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), pem::Error> {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect::<Result<_, _>>()?;
+        Ok((chain, PrivateKeyDer::from_pem_slice(self.key.as_bytes())?))
+    }
 }
 
 /// The CA and the service accounts' key of one server.

@@ -168,7 +168,7 @@ impl Review {
         }
         let request = Request { operation, object: &attributes.object, old: attributes.old };
         let (group, kind) = (&attributes.resource.group, &attributes.resource.kind);
-        match self.0.review(group, kind, &attributes.name, &request).await {
+        match self.0.review(group, kind, attributes.name, &request).await {
             Ok(warnings) => {
                 attributes.warnings.extend(warnings);
                 Ok(())

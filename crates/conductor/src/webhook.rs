@@ -3,7 +3,6 @@
 //! It has a certificate of its own, in a Secret, so that any number of processes serve under one. Requests go through when it cannot
 //! be reached: nothing depends on it for correctness.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +10,14 @@ use std::time::Duration;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use conductor_apiserver::pki::Pki;
+use conductor_apiserver::endpoint::Endpoint;
+use conductor_apiserver::pki::{Pair, Pki};
 use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::review::{Operation, Request};
 use conductor_managers::Api;
 use conductor_managers::api::Failure;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::review::Known;
 
@@ -33,13 +25,6 @@ use crate::review::Known;
 pub const NAME: &str = "conductor-review";
 /// Where it listens below its address.
 const PATH: &str = "/review";
-/// The most a request may have; Kubernetes' own objects have less, and there are two in it.
-const MAX_BODY: usize = 8 << 20;
-/// How many are answered at the same time.
-const MAX_CONNECTIONS: usize = 256;
-/// How long a connection may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// How the API server finds it.
 #[derive(Clone, Debug)]
 pub enum Place {
@@ -75,16 +60,14 @@ impl Webhook {
             }
         };
         let pair = pair(api, &host).await.context("cannot keep the webhook's certificate")?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
         let known = Arc::new(Known::default());
         known.follow(api);
-        tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(config)), known.clone()));
+        let endpoint = Endpoint::new(&pair.own, PATH)?;
+        let judging = known.clone();
+        tokio::spawn(endpoint.serve(listener, move |review: Value| {
+            let known = judging.clone();
+            async move { judge(&known, &review["request"]).await }
+        }));
         Ok(Webhook { known, place, ca: pair.ca })
     }
 
@@ -148,14 +131,13 @@ impl Webhook {
     }
 }
 
-struct Pair {
+struct Certificate {
     ca: String,
-    certificate: String,
-    key: String,
+    own: Pair,
 }
 
 /// The certificate that all processes share; made anew before it runs out, or when it is for another host.
-async fn pair(api: &Api, host: &str) -> anyhow::Result<Pair> {
+async fn pair(api: &Api, host: &str) -> anyhow::Result<Certificate> {
     const HOST: &str = "conductor.io/host";
     const UNTIL: &str = "conductor.io/made-on-day";
     let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs() / 86_400;
@@ -169,7 +151,8 @@ async fn pair(api: &Api, host: &str) -> anyhow::Result<Pair> {
                 String::from_utf8(bytes).unwrap_or_default()
             };
             if note(HOST) == host && today < day + 300 {
-                return Ok(Pair { ca: text("ca.crt"), certificate: text("tls.crt"), key: text("tls.key") });
+                let own = Pair { certificate: text("tls.crt"), key: text("tls.key") };
+                return Ok(Certificate { ca: text("ca.crt"), own });
             }
         }
         let pki = Pki::ephemeral()?;
@@ -198,63 +181,13 @@ async fn pair(api: &Api, host: &str) -> anyhow::Result<Pair> {
             }
         };
         match written {
-            Ok(_) => return Ok(Pair { ca: pki.ca().to_owned(), certificate: made.certificate, key: made.key }),
+            Ok(_) => return Ok(Certificate { ca: pki.ca().to_owned(), own: made }),
             // another process was faster
             Err(Failure { code: 409, .. }) => {}
             Err(failure) => return Err(failure.into()),
         }
     }
     anyhow::bail!("Secret {SYSTEM_NAMESPACE}/{NAME} keeps changing: do two processes serve it under two addresses?")
-}
-
-async fn serve(listener: TcpListener, tls: TlsAcceptor, known: Arc<Known>) {
-    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (tls, known) = (tls.clone(), known.clone());
-        tokio::spawn(async move {
-            let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
-            let service = service_fn(|request| answer(known.clone(), request));
-            let mut server = hyper::server::conn::http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
-            drop(place);
-        });
-    }
-}
-
-async fn answer(
-    known: Arc<Known>,
-    request: http::Request<Incoming>,
-) -> Result<http::Response<Full<Bytes>>, Infallible> {
-    let respond = |code: u16, body: String| {
-        let mut response = http::Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-        response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-        Ok(response)
-    };
-    if request.uri().path() != PATH || request.method() != http::Method::POST {
-        return respond(404, json!({"message": format!("POST an AdmissionReview to {PATH}")}).to_string());
-    }
-    let body = tokio::time::timeout(PATIENCE, Limited::new(request.into_body(), MAX_BODY).collect()).await;
-    let Ok(Ok(body)) = body else {
-        return respond(
-            400,
-            json!({"message": "the request could not be read: it is too long or too slow"}).to_string(),
-        );
-    };
-    let Ok(review) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
-        return respond(400, json!({"message": "the request is no JSON"}).to_string());
-    };
-    respond(200, judge(&known, &review["request"]).await.to_string())
 }
 
 async fn judge(known: &Known, request: &Value) -> Value {
