@@ -46,6 +46,9 @@ pub struct Args {
     audit_policy_file: Option<PathBuf>,
 }
 
+/// How long the managers lead without a word: a `conductor manager` beside this server waits as long.
+const LEASE: Duration = Duration::from_secs(60);
+
 /// How long the types of claims may keep the word that it is ready.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -144,16 +147,23 @@ async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf, types: one
     crate::grants::follow(&api);
     let _providing = crate::providers::start(&server, &api, &data_dir);
     let account = User::service_account("conductor-system", install::ACCOUNT);
-    match Managers::start(server.client(account), Options::default()).await {
-        Ok(mut managers) => {
-            let patience = Instant::now() + PATIENCE;
-            while types.is_some() && !managers.types_are_served() && Instant::now() < patience {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+    // One name for every start: after a crash nobody waits for the Lease of who is gone.
+    let options = Options { identity: Some("conductor-up".into()), lease: LEASE, ..Options::default() };
+    loop {
+        match Managers::start(server.client(account.clone()), options.clone()).await {
+            Ok(mut managers) => {
+                let patience = Instant::now() + PATIENCE;
+                while types.is_some() && !managers.types_are_served() && Instant::now() < patience {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                types = None;
+                managers.run().await;
             }
-            drop(types);
-            managers.run().await;
+            Err(error) => {
+                tracing::error!(%error, "no managers run");
+                tokio::time::sleep(PATIENCE).await;
+            }
         }
-        Err(error) => tracing::error!(%error, "no managers run"),
     }
 }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
@@ -218,4 +219,32 @@ fn foreign_and_damaged_data_directories_are_refused() {
         .iter()
         .filter(|item| item["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("object-")));
     assert_eq!(names.count(), 50);
+}
+
+/// Two managers at once would do everything twice.
+#[test]
+fn a_manager_beside_it_waits() {
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let data = directory.path().join("data");
+    let conductor = Conductor::start(&data, &[]);
+    let mut manager = std::process::Command::new(env!("CARGO_BIN_EXE_conductor"))
+        .args(["manager", "--no-install", "--kubeconfig"])
+        .arg(data.join("kubeconfig"))
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut lines = std::io::BufReader::new(manager.stderr.take().expect("has an error output")).lines();
+    let first = lines.next().expect("says something").expect("is text");
+    assert!(first.starts_with("waiting to lead"), "{first}");
+    block_on(async {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/conductor-system/leases/conductor-managers";
+        // it has asked for the Lease at least once by then
+        for _ in 0..30 {
+            let lease = conductor.endpoint.request("GET", path, None).await.expect("answers").json();
+            assert_eq!(lease["spec"]["holderIdentity"], "conductor-up", "{lease}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    manager.kill().expect("ends");
+    manager.wait().expect("ends");
 }
