@@ -19,9 +19,12 @@ struct Series {
     sum: f64,
 }
 
-/// Counters and latencies by verb and resource.
+/// Adds what somebody else counts.
+pub type More = Box<dyn Fn() -> String + Send + Sync>;
+
+/// Counters and latencies by verb and resource, and what others add.
 #[derive(Default)]
-pub struct Metrics(Mutex<BTreeMap<(String, String), Series>>);
+pub struct Metrics(Mutex<BTreeMap<(String, String), Series>>, pub Mutex<Option<More>>);
 
 impl Metrics {
     /// Counts a request.
@@ -89,6 +92,9 @@ impl Metrics {
         );
         for (level, seats) in server.flows.seats(server.places) {
             let _ = writeln!(out, "{name}{{priority_level={level:?}}} {seats}");
+        }
+        if let Some(more) = &*self.1.lock() {
+            out += &more();
         }
         out
     }

@@ -238,6 +238,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Has `/metrics` show what somebody else counts as well; the last one to say so stands.
+    pub fn add_metrics(&self, more: impl Fn() -> String + Send + Sync + 'static) {
+        *self.0.metrics.1.lock() = Some(Box::new(more));
+    }
+
     /// The store under the server.
     pub fn store(&self) -> &Store {
         &self.0.store

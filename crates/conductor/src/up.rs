@@ -152,6 +152,8 @@ async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf, types: one
     loop {
         match Managers::start(server.client(account.clone()), options.clone()).await {
             Ok(mut managers) => {
+                let metrics = managers.metrics();
+                server.add_metrics(move || metrics.text());
                 let patience = Instant::now() + PATIENCE;
                 while types.is_some() && !managers.types_are_served() && Instant::now() < patience {
                     tokio::time::sleep(Duration::from_millis(2)).await;

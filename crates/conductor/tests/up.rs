@@ -248,3 +248,43 @@ fn a_manager_beside_it_waits() {
     manager.kill().expect("ends");
     manager.wait().expect("ends");
 }
+
+#[test]
+fn what_the_managers_have_is_counted() {
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let conductor = Conductor::start(&directory.path().join("data"), &[]);
+    let queue = |name: &str, spec: Value| {
+        json!({"apiVersion": "messaging.conductor.io/v1alpha1", "kind": name, "metadata": {"name": "q"}, "spec": spec})
+            .to_string()
+    };
+    let group = "/apis/messaging.conductor.io/v1alpha1";
+    block_on(async {
+        for (path, object) in [
+            (format!("{group}/messagequeues"), queue("MessageQueue", json!({"protocol": "amqp"}))),
+            (
+                format!("{group}/namespaces/default/messagequeueclaims"),
+                queue("MessageQueueClaim", json!({"class": ""})),
+            ),
+        ] {
+            let made =
+                conductor.endpoint.request("POST", &path, Some((JSON, object.as_bytes()))).await.expect("answers");
+            assert_eq!(made.code, 201, "{}", made.json());
+        }
+        let of = r#"{type="messagequeues.messaging.conductor.io",phase="Bound"} 1"#;
+        let wanted = [format!("conductor_claims{of}"), format!("conductor_resources{of}")];
+        let mut said = String::new();
+        for _ in 0..600 {
+            let answer = conductor.endpoint.request("GET", "/metrics", None).await.expect("answers");
+            said = String::from_utf8_lossy(&answer.body).into_owned();
+            if wanted.iter().all(|line| said.lines().any(|said| said == line)) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        for line in wanted {
+            assert!(said.lines().any(|said| said == line), "{line} is not in\n{said}");
+        }
+        let writes = said.lines().find_map(|line| line.strip_prefix("conductor_writes_total ")).expect("is counted");
+        assert!(writes.parse::<u64>().expect("a number") >= 3, "{writes}");
+    });
+}

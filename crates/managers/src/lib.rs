@@ -26,6 +26,7 @@ pub mod inspect;
 pub mod install;
 pub mod kind;
 mod lease;
+mod metrics;
 mod orphans;
 pub mod parties;
 mod queue;
@@ -36,5 +37,6 @@ mod types;
 mod volumes;
 
 pub use api::{Api, Failure};
+pub use metrics::Metrics;
 pub use runtime::{Managers, Options};
 pub use volumes::TEMPLATE as VOLUME_TEMPLATE;

@@ -160,8 +160,8 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    /// How many items there are to work on, now or later.
+    pub fn len(&self) -> usize {
         self.inner.lock().items.len()
     }
 

@@ -18,6 +18,7 @@ use crate::implementations::{Following, OwnedSink, SecretSink};
 use crate::install::PROVISIONER;
 use crate::kind::Kind;
 use crate::lease::Lease;
+use crate::metrics::{Counters, Metrics};
 use crate::transport::Transport;
 use crate::types::Types;
 
@@ -114,6 +115,7 @@ pub struct Managers {
     desks: Arc<Desks>,
     types: Option<Arc<Types>>,
     transactional: bool,
+    counters: Arc<Counters>,
     lease: Option<Arc<Lease>>,
     tasks: JoinSet<()>,
 }
@@ -131,7 +133,7 @@ impl Managers {
         }
         let transport =
             if options.ordered { Transport::ordered(api.clone()) } else { Transport::discover(api.clone()).await? };
-        let transactional = transport.is_transactional();
+        let (transactional, counters) = (transport.is_transactional(), transport.counters.clone());
         let (events, writer) = Events::new(api.clone());
         tasks.spawn(writer);
         let (following, mut wanted) = Following::new();
@@ -187,7 +189,7 @@ impl Managers {
                 }
             }
         });
-        Ok(Managers { desks, types, transactional, lease, tasks })
+        Ok(Managers { desks, types, transactional, counters, lease, tasks })
     }
 
     /// Whether everything has been seen once and nothing is being worked on; what was just written may still be on its way here.
@@ -198,6 +200,11 @@ impl Managers {
     /// Whether all types have been seen, and what they are made of is there.
     pub fn types_are_served(&self) -> bool {
         self.types.as_ref().is_none_or(|types| types.are_served())
+    }
+
+    /// What they have and do, in numbers.
+    pub fn metrics(&self) -> Metrics {
+        Metrics { desks: self.desks.clone(), counters: self.counters.clone() }
     }
 
     /// Whether lists of writes go as one Transaction.

@@ -3,12 +3,15 @@
 //! Nothing above knows which it was. Either way every write carries its precondition; in order, the first that fails ends the
 //! list and what went before stays, which the next look resumes.
 
+use std::sync::Arc;
+
 use conductor_claims::lifecycle::{Plan, Verb, Version, Write};
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::api::{APPLY, Api, FIELD_MANAGER, Failure, JSON, MERGE};
 use crate::install::PROVISIONER;
+use crate::metrics::Counters;
 
 const GROUP_VERSION: &str = "transactions.conductor.io/v1alpha1";
 const PATH: &str = "/apis/transactions.conductor.io/v1alpha1/transactions";
@@ -34,6 +37,7 @@ pub struct Transport {
     /// Writes implementations: what templates ask for is no more than the provisioner may do.
     provisioner: Api,
     transactions: bool,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Transport {
@@ -49,7 +53,7 @@ impl Transport {
 
     /// Always in order, whatever discovery says; for tests.
     pub fn ordered(api: Api) -> Transport {
-        Transport { provisioner: api.acting_as(PROVISIONER), api, transactions: false }
+        Transport { provisioner: api.acting_as(PROVISIONER), api, transactions: false, counters: Arc::default() }
     }
 
     /// Whether lists go as one Transaction.
@@ -59,6 +63,13 @@ impl Transport {
 
     /// Sends a plan's writes. The versions they yield, in their order; empty for what is gone.
     pub async fn send(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
+        let sent = self.send_all(plan).await;
+        let done = sent.as_ref().map_or_else(|broken| broken.done.len(), Vec::len);
+        self.counters.sent(done, sent.is_err());
+        sent
+    }
+
+    async fn send_all(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
         let mut done: Vec<String> = Vec::with_capacity(plan.writes.len());
         // a Transaction has one sender, and so the writes of one sender
         for list in plan.writes.chunk_by(|a, b| a.implementation == b.implementation) {
