@@ -466,49 +466,75 @@ fn each_server_has_a_secret_of_its_own() {
     sql_soon(&world.secret("conductor-system", "taken-postgresinstance"), "select 1");
 }
 
-/// A setting that the engine does not know is named, and stops nothing that runs.
-fn unknown_settings(kind: &str, good: (&str, &str), bad: &str) {
+/// A setting that the engine does not start with is named, and stops nothing that runs.
+fn refused_settings(kind: &str, good: (&str, &str), bad: (&str, &str), word: &str) {
     let world = World::new();
-    let path = format!("{INSTANCES}/{}s", kind.to_ascii_lowercase());
-    let make = |name: &str, settings: Value| {
-        let server = json!({
-            "apiVersion": "database.local.conductor.io/v1alpha1", "kind": kind, "metadata": {"name": name},
-            "spec": {"settings": settings},
-        });
-        world.create(&path, &server);
-        format!("{path}/{name}")
-    };
-    let own = make("a", json!({good.0: good.1}));
+    let own = with_settings(&world, kind, "a", json!({good.0: good.1}));
     let running = world.until(&own, "ready", ready);
     let before = server(&world, &running).1;
-    world.patch(&own, json!({"spec": {"settings": {bad: "1"}}}));
+    world.patch(&own, json!({"spec": {"settings": {bad.0: bad.1}}}));
     let refused = world.until(&own, "refused", |i| condition(i, "SettingsApplied")["status"] == "False");
-    assert!(says(&condition(&refused, "SettingsApplied")["message"], bad), "{refused}");
-    assert!(ready(&refused) && says(&condition(&refused, "Ready")["message"], bad), "{refused}");
+    assert!(says(&condition(&refused, "SettingsApplied")["message"], word), "{refused}");
+    assert!(ready(&refused) && says(&condition(&refused, "Ready")["message"], word), "{refused}");
     assert_eq!(server(&world, &refused).1, before, "it goes on");
     let name = format!("a-{}", kind.to_ascii_lowercase());
     sql(&world.secret("conductor-system", &name), "select 1").expect("is answered");
-    world.patch(&own, json!({"spec": {"settings": {bad: null}}}));
+    world.patch(&own, json!({"spec": {"settings": {bad.0: null}}}));
     world.until(&own, "corrected", |i| ready(i) && condition(i, "SettingsApplied")["status"] == "True");
 
     // one that never ran says so before it ever does
-    let new = make("b", json!({bad: "1"}));
+    let new = with_settings(&world, kind, "b", json!({bad.0: bad.1}));
     let refused = world.until(&new, "refused", |i| condition(i, "Ready")["reason"] == "InvalidSettings");
-    assert!(says(&condition(&refused, "Ready")["message"], bad), "{refused}");
-    world.patch(&new, json!({"spec": {"settings": {bad: null}}}));
+    assert!(says(&condition(&refused, "Ready")["message"], word), "{refused}");
+    world.patch(&new, json!({"spec": {"settings": {bad.0: null}}}));
     world.until(&new, "ready", ready);
+    world.audit_is_clean();
+}
+
+fn with_settings(world: &World, kind: &str, name: &str, settings: Value) -> String {
+    let path = format!("{INSTANCES}/{}s", kind.to_ascii_lowercase());
+    let server = json!({
+        "apiVersion": "database.local.conductor.io/v1alpha1", "kind": kind, "metadata": {"name": name},
+        "spec": {"settings": settings},
+    });
+    world.create(&path, &server);
+    format!("{path}/{name}")
+}
+
+/// What no trial shows is said with the server's own words, once, and over when the setting is.
+fn settings_that_only_a_start_shows(kind: &str, bad: (&str, &str), word: &str) {
+    let world = World::new();
+    let own = with_settings(&world, kind, "a", json!({bad.0: bad.1}));
+    let ends = |i: &Value| {
+        let why = &condition(i, "Ready")["message"];
+        condition(i, "Ready")["reason"] == "Restarting" && says(why, word) && says(why, "correct spec.settings")
+    };
+    let first = world.until(&own, "told why it does not start", ends);
+    let starts = || world.conductor(&["logs", &format!("{kind}/a"), "--lines", "5000"]).matches(word).count();
+    let before = starts();
+    soon("started again", || (starts() > before).then_some(()));
+    let later = world.until(&own, "told so", ends);
+    assert_eq!(condition(&later, "Ready")["message"], condition(&first, "Ready")["message"], "is said once");
+    world.patch(&own, json!({"spec": {"settings": {bad.0: null}}}));
+    world.until(&own, "ready", ready);
 }
 
 #[test]
-fn a_setting_that_postgres_does_not_know_stops_nothing() {
-    if has("unknown settings of PostgreSQL", POSTGRES) {
-        unknown_settings("PostgresInstance", ("work_mem", "3MB"), "work_memm");
+fn a_setting_that_postgres_does_not_start_with_stops_nothing() {
+    if has("refused settings of PostgreSQL", POSTGRES) {
+        refused_settings("PostgresInstance", ("work_mem", "3MB"), ("work_memm", "1"), "work_memm");
+        refused_settings("PostgresInstance", ("work_mem", "3MB"), ("shared_buffers", "900GB"), "shared memory");
+        settings_that_only_a_start_shows("PostgresInstance", ("listen_addresses", "192.0.2.1"), "any TCP/IP sockets");
     }
 }
 
 #[test]
-fn a_setting_that_mariadb_does_not_know_stops_nothing() {
-    if has("unknown settings of MariaDB", MARIADB) {
-        unknown_settings("MariaDBInstance", ("sort_buffer_size", "1M"), "sort_buffer_sizes");
+fn a_setting_that_mariadb_does_not_start_with_stops_nothing() {
+    if has("refused settings of MariaDB", MARIADB) {
+        let good = ("sort_buffer_size", "1M");
+        refused_settings("MariaDBInstance", good, ("sort_buffer_sizes", "1"), "sort_buffer_sizes");
+        refused_settings("MariaDBInstance", good, ("innodb_buffer_pool_size", "900G"), "innodb_buffer_pool_size");
+        let socket = format!("/tmp/{}", "x".repeat(110));
+        settings_that_only_a_start_shows("MariaDBInstance", ("socket", &socket), "socket file path is too long");
     }
 }

@@ -192,9 +192,9 @@ pub async fn verified<E: Engine>(
 }
 
 /// Reports the size; what is too large is said, for neither engine can refuse it.
-pub fn tell_size(report: &mut Report, storage: &Value, limit: Option<u64>, used: u64, object: &Object) {
-    if let Some(limit) = limit {
-        report.capacity.insert("storage".into(), storage.clone());
+pub fn tell_size(report: &mut Report, storage: Option<(Value, u64)>, used: u64, object: &Object) {
+    if let Some((storage, limit)) = storage {
+        report.capacity.insert("storage".into(), storage);
         let fits = used <= limit;
         let message = match fits {
             true => "it holds no more than its capacity".to_owned(),

@@ -156,7 +156,8 @@ impl<E: Engine> Database<E> {
             report.attributes.insert("engine".into(), json!(engine));
         }
         report.attributes.insert("version".into(), json!(E::version(&connect).await?));
-        tell_size(&mut report, &spec.storage, bytes(&spec.storage)?, size.unwrap_or(0), object);
+        let storage = bytes(&spec.storage)?.map(|bytes| (spec.storage.clone(), bytes));
+        tell_size(&mut report, storage, size.unwrap_or(0), object);
         Ok(report)
     }
 

@@ -68,6 +68,7 @@ fn instance<E: Engine>(short: &[&str]) -> Value {
             "description": "More settings, in the engine's own words", "type": "object",
             "additionalProperties": {"x-kubernetes-preserve-unknown-fields": true},
         },
+        "overcommit": number("How many times the disk and the memory of this machine may be promised to all instances; 10 if left out", 1, 1000),
         "superuser": {
             "description": "Whether the login may do everything: a server for databases of several claims", "type": "boolean",
         },

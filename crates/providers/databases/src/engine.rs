@@ -88,6 +88,8 @@ pub struct InstanceSpec {
     pub max_connections: Option<u32>,
     /// More settings, in the engine's own words.
     pub settings: BTreeMap<String, Value>,
+    /// How many times what the machine has may be promised to all.
+    pub overcommit: Option<u64>,
     /// Whether the login may do everything on the server.
     pub superuser: bool,
     /// For how many seconds the old credentials work after every Secret was replaced.
@@ -183,8 +185,8 @@ pub trait Engine: Send + Sync + 'static {
     /// What to run.
     fn program(server: &Server, place: &Place) -> Program;
 
-    /// The arguments with which the server says whether it could start with a configuration file, and touches nothing.
-    fn trial(place: &Place, file: &Path) -> Vec<String>;
+    /// The arguments with which the server starts, finds nothing to do, and ends: alone, and reached by nobody.
+    fn trial(server: &Server, place: &Place, file: &Path) -> Vec<String>;
 
     /// Clears away what a killed server left that would keep the next from starting. Only called where none runs.
     fn clear(place: &Place);

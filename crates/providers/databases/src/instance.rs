@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{Condition, condition_of};
+use conductor_claims::lifecycle::condition_of;
 use conductor_local::{
-    Account, BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, State, Supervisor, Trouble,
-    account, home, inside, lack,
+    Account, BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, State, Stock, Supervisor,
+    Trouble, account, home, inside, lack,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -22,17 +22,18 @@ use crate::API_VERSION;
 use crate::access::{Target, tell_size, verified};
 use crate::client::Client;
 use crate::credentials;
-use crate::engine::{Configuration, Engine, InstanceSpec, Place, Server, bytes, version_text};
+use crate::engine::{Configuration, Engine, InstanceSpec, Place, Server, version_text};
+use crate::grant;
 use crate::layout::{self, Facts};
 use crate::template;
-use crate::trial;
+use crate::trial::{self, Trials};
 
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
 /// The database where the spec names none.
 const DATABASE: &str = "app";
-/// Memory that is set up for where the spec says nothing.
-const MEMORY: u64 = 64 << 20;
+/// One port and one id is chosen at a time.
+static CHOOSING: Mutex<()> = Mutex::new(());
 
 /// The kind of an engine's own servers.
 pub struct Instance<E> {
@@ -42,8 +43,8 @@ pub struct Instance<E> {
     supervisor: Supervisor,
     /// One copy is synced at a time; it may take a while.
     syncing: Arc<tokio::sync::Mutex<()>>,
-    /// One port and one id is chosen at a time.
-    choosing: Mutex<()>,
+    ledger: Arc<Ledger>,
+    trials: Trials,
     engine: PhantomData<fn() -> E>,
 }
 
@@ -63,7 +64,8 @@ impl<E: Engine> Instance<E> {
             supervisor: Supervisor::new(&dir, move |uid| wake(uid)),
             dir,
             syncing: Arc::default(),
-            choosing: Mutex::new(()),
+            ledger: scene.ledger.clone(),
+            trials: Trials::default(),
             engine: PhantomData,
         }
     }
@@ -104,7 +106,8 @@ impl<E: Engine> Instance<E> {
         }
         let dirs = [self.home.path().join("postgres"), self.home.path().join("mariadb")];
         let before = facts.clone();
-        let _alone = self.choosing.lock();
+        let _alone = CHOOSING.lock();
+        facts.memory = memory;
         self.port(object, spec, &address, &dirs, fresh, facts)?;
         // data of before there were such ids goes on under its account
         if fresh && facts.account == 0 && account::has_own_ids() {
@@ -167,7 +170,6 @@ impl<E: Engine> Instance<E> {
 
     async fn bring(&self, object: &Object) -> Result<Report, Trouble> {
         let spec: InstanceSpec = object.spec()?;
-        let (storage, memory) = (bytes(&spec.storage)?, bytes(&spec.memory)?.unwrap_or(MEMORY));
         let database = spec.database.as_deref().unwrap_or(DATABASE);
         if !credentials::may_be_database(database) {
             let message =
@@ -184,6 +186,7 @@ impl<E: Engine> Instance<E> {
             return self.lost(object, &data).await;
         }
         let mut facts = Facts::read(&dir);
+        let granted = grant::grant(&self.ledger, object, &spec, self.home.path(), &facts)?;
         // data goes on under the version that made it
         let wanted =
             if there && !facts.version.is_empty() { series(&facts.version) } else { version_text(&spec.version) };
@@ -195,14 +198,15 @@ impl<E: Engine> Instance<E> {
             scrubbed = Some(number);
         }
         let fresh = !there || scrub.is_some();
-        let (place, configuration) = self.reserve(object, &spec, memory, &server, fresh, &mut facts)?;
+        let (place, configuration) = self.reserve(object, &spec, granted.memory, &server, fresh, &mut facts)?;
         if fresh {
             let new = dir.join("data.new");
             layout::remove(&new).await.map_err(Trouble::io("clear its directory"))?;
             template::data::<E>(&self.home, &server, &new, place.account.as_ref()).await?;
             fs::rename(&new, &data).map_err(Trouble::io("put its data in place"))?;
         }
-        let refused = trial::refused::<E>(&spec, &server, &place, &configuration).await;
+        let tried = (&server, &place);
+        let refused = self.trials.refused::<E>(&self.home, object, &spec, granted.memory, tried, &configuration).await;
         match &refused {
             None => self.configure(uid, configuration, &place, fresh, &mut facts, &dir).await?,
             // it goes on with what it has
@@ -217,14 +221,8 @@ impl<E: Engine> Instance<E> {
         let running =
             match self.supervisor.ensure_after(uid, &E::program(&server, &place), fresh, || E::clear(&place)).await {
                 Ok(State::Running(running)) => running,
-                Ok(State::Waiting { pause, restarts }) => {
-                    let message = format!(
-                        "its server ended {restarts} times and is started again in {:.0} s: conductor logs {}/{}",
-                        pause.as_secs_f32().ceil(),
-                        E::INSTANCE.kind.to_ascii_lowercase(),
-                        object.name(),
-                    );
-                    return Ok(Report::not_ready("Restarting", message).again(pause));
+                Ok(State::Waiting { pause, .. }) => {
+                    return Ok(Report::not_ready("Restarting", self.ends_again(object, &spec)).again(pause));
                 }
                 Err(error) => {
                     return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}")));
@@ -254,8 +252,9 @@ impl<E: Engine> Instance<E> {
         report.status.insert("port".into(), json!(facts.port));
         report.status.insert("restarts".into(), json!(running.restarts));
         report.restarts = running.restarts;
-        tell_size(&mut report, &spec.storage, storage, used, object);
-        tell_settings(&mut report, &spec, refused, object);
+        tell_size(&mut report, granted.storage, used, object);
+        grant::tell(&mut report, granted.refused, object);
+        trial::tell(&mut report, &spec, refused, object);
         if !facts.synced {
             self.sync(dir, data, server);
         }
@@ -269,6 +268,17 @@ impl<E: Engine> Instance<E> {
             data.display()
         );
         Ok(Report::not_ready("Lost", message).again(Duration::from_secs(5)))
+    }
+
+    /// What is said of a server that ends and ends: the same each time, until it ends for another reason.
+    fn ends_again(&self, object: &Object, spec: &InstanceSpec) -> String {
+        let why = trial::reason(&self.supervisor.last_words(object.uid()));
+        let what = if spec.settings.is_empty() { "" } else { "correct spec.settings, or see " };
+        let kind = E::INSTANCE.kind.to_ascii_lowercase();
+        format!(
+            "its server ends when it is started ({why}), and is started again less and less often: {what}conductor logs {kind}/{}",
+            object.name()
+        )
     }
 
     /// Writes the configuration. What only a new start brings, brings one.
@@ -290,9 +300,8 @@ impl<E: Engine> Instance<E> {
             }
         }
         if facts.at_start != wanted.at_start {
-            if self.supervisor.find(uid).is_some() {
-                self.supervisor.stop(uid, E::stop(false)).await.map_err(Trouble::io("stop its server"))?;
-            }
+            // one that ended by itself, too: the next start is with other settings, and at once
+            self.supervisor.stop(uid, E::stop(false)).await.map_err(Trouble::io("stop its server"))?;
             facts.at_start = wanted.at_start;
             facts.write(dir).map_err(Trouble::io("keep its facts"))?;
         } else if changed && !fresh {
@@ -370,21 +379,6 @@ impl<E: Engine> Instance<E> {
     }
 }
 
-/// Says whether the settings are those that are asked for, where any are or were.
-fn tell_settings(report: &mut Report, spec: &InstanceSpec, refused: Option<String>, object: &Object) {
-    const SETTINGS: &str = "SettingsApplied";
-    match refused {
-        Some(why) => {
-            report.message = format!("ready to be used with the settings of before: {why}");
-            report.conditions.push(Condition::new(SETTINGS, false, "Refused", why));
-        }
-        None if !spec.settings.is_empty() || condition_of(&object.0, SETTINGS).is_some() => {
-            report.conditions.push(Condition::new(SETTINGS, true, "Applied", "it runs with what is asked for"));
-        }
-        None => {}
-    }
-}
-
 /// The series that data is compatible within: 15 of 15.14, 10.11 of 10.11.19.
 fn series(version: &str) -> String {
     version.rsplit_once('.').map_or(version, |(series, _)| series).to_owned()
@@ -432,6 +426,7 @@ impl<E: Engine> Kind for Instance<E> {
         Box::pin(async {
             let uid = object.uid();
             self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
+            self.ledger.forget(uid);
             layout::remove(&self.run_directory(uid)).await.map_err(Trouble::io("remove its socket's directory"))?;
             layout::remove(&self.supervisor.dir(uid)).await.map_err(Trouble::io("remove its directory"))
         })
@@ -475,6 +470,10 @@ impl<E: Engine> Kind for Instance<E> {
             }
             Ok(found)
         })
+    }
+
+    fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
+        grant::promised(object, self.home.path(), &Facts::read(&self.supervisor.dir(object.uid())))
     }
 
     fn logs(&self, object: &Object) -> Option<PathBuf> {

@@ -29,6 +29,8 @@ pub struct Facts {
     pub synced: bool,
     /// The id its server runs as, its own; 0: the engine's account.
     pub account: u32,
+    /// How much memory it was promised; 0: that was not kept.
+    pub memory: u64,
 }
 
 impl Facts {

@@ -10,6 +10,7 @@ mod credentials;
 mod database;
 mod definitions;
 mod engine;
+mod grant;
 mod instance;
 mod layout;
 mod mariadb;

@@ -141,11 +141,9 @@ impl Engine for MariaDb {
         }
     }
 
-    fn trial(place: &Place, file: &Path) -> Vec<String> {
-        // another directory than its data, for it would look into tables that a running server has open. Options of plugins that were
-        // installed by a statement are not known there: they take the prefix loose-
-        let elsewhere = format!("--datadir={}", place.run.display());
-        vec![format!("--defaults-file={}", file.display()), elsewhere, "--help".into(), "--verbose".into()]
+    fn trial(_: &Server, _: &Place, file: &Path) -> Vec<String> {
+        // options of plugins that were installed by a statement are not known there: they take the prefix loose-
+        vec![format!("--defaults-file={}", file.display()), "--bootstrap".into()]
     }
 
     fn clear(place: &Place) {

@@ -184,9 +184,14 @@ impl Engine for Postgres {
         }
     }
 
-    fn trial(place: &Place, file: &Path) -> Vec<String> {
-        let data = place.data.display().to_string();
-        ["-D", &data, "-c", &format!("config_file={}", file.display()), "-C", "port"].map(str::to_owned).to_vec()
+    fn trial(server: &Server, place: &Place, file: &Path) -> Vec<String> {
+        let (data, file) = (place.data.display().to_string(), format!("config_file={}", file.display()));
+        let major = server.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        // what initdb asks; older ones can only be asked whether they can read it
+        match major.is_some_and(|major| major >= 15) {
+            true => ["--check", "-D", &data, "-c", &file].map(str::to_owned).to_vec(),
+            false => ["-D", &data, "-c", &file, "-C", "port"].map(str::to_owned).to_vec(),
+        }
     }
 
     fn clear(place: &Place) {

@@ -29,11 +29,19 @@ pub async fn data<E: Engine>(
     // whoever comes second finds none
     match fs::rename(provider.path().join("spares").join(spare::<E>(server)), new) {
         Ok(()) => layout::give(new, owner).await.map_err(Trouble::io("give its data to its account")),
-        Err(_) => {
-            let template = template::<E>(provider, server).await?;
-            layout::copy(&template, new, owner).await.map_err(Trouble::io("copy the template"))
-        }
+        Err(_) => copy::<E>(provider, server, new, owner).await,
     }
+}
+
+/// Makes a data directory of the template, and leaves the copy that was made ahead to who is waited for.
+pub async fn copy<E: Engine>(
+    provider: &Home,
+    server: &Server,
+    new: &Path,
+    owner: Option<&Account>,
+) -> Result<(), Trouble> {
+    let template = template::<E>(provider, server).await?;
+    layout::copy(&template, new, owner).await.map_err(Trouble::io("copy the template"))
 }
 
 /// Makes a copy ahead, if there is none: the next instance need not wait for a thousand files. Called when one was made, so that who never
@@ -52,9 +60,8 @@ pub async fn make_spare<E: Engine>(provider: &Home, server: &Server) -> Result<(
     if wanted.exists() {
         return Ok(());
     }
-    let template = template::<E>(provider, server).await?;
     let new = spares.join(format!("new-{}", E::WORD));
-    layout::copy(&template, &new, None).await.map_err(Trouble::io("copy the template"))?;
+    copy::<E>(provider, server, &new, None).await?;
     fs::rename(&new, &wanted).map_err(Trouble::io("put the spare in place"))
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::home::Home;
 use crate::lack::Lack;
+use crate::promise::{Ledger, Stock};
 
 /// A future that a trait object gives.
 pub type BoxFuture<'a, T> = futures::future::BoxFuture<'a, T>;
@@ -187,6 +188,8 @@ pub struct Scene {
     pub home: Home,
     /// Wants an object looked at.
     pub wake: Wake,
+    /// What the objects of all its kinds were promised.
+    pub ledger: Arc<Ledger>,
 }
 
 /// One kind of implementation.
@@ -217,6 +220,11 @@ pub trait Kind: Send + Sync + 'static {
 
     /// Compares the outside world with all the objects there are.
     fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>>;
+
+    /// What an object was promised before this process began, of what.
+    fn promised(&self, _object: &Object) -> Vec<(Stock, u64)> {
+        Vec::new()
+    }
 
     /// Where the log of an object's process is, if it has any: goes into `status.logs`, where `conductor logs` finds it.
     fn logs(&self, _object: &Object) -> Option<PathBuf> {

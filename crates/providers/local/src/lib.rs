@@ -6,6 +6,7 @@
 //! - [`Kind`] and [`Provider`]: what a provider says about itself, and the loop that drives it ([`run`]).
 //! - [`Supervisor`]: processes that outlive Conductor, are found again by it, and are never two for one resource.
 //! - [`Lack`]: what this machine has not got, with the command that gets it. Missing packages are no errors.
+//! - [`promise::Ledger`]: how much of what this machine has may be promised.
 //! - [`Finding`]: what `conductor audit` says when the outside world and the API disagree.
 //! - [`Home`]: where a provider keeps what it has.
 
@@ -17,6 +18,7 @@ pub mod install;
 mod kind;
 pub mod lack;
 pub mod logs;
+pub mod promise;
 mod provider;
 mod reconcile;
 mod status;
@@ -26,6 +28,7 @@ pub use account::Account;
 pub use home::Home;
 pub use kind::{BoxFuture, Finding, Kind, Object, Report, Scene, Scrubbed, Trouble, Wake};
 pub use lack::Lack;
+pub use promise::{Ledger, Stock};
 pub use provider::{Provider, run};
 pub use status::secret_name;
 pub use supervisor::{Program, Running, State, Stop, Supervisor};

@@ -40,15 +40,21 @@ pub(crate) fn bound(dir: &Path) -> io::Result<()> {
 
 /// The last lines of a log, at most `lines` of them and 64 KiB.
 pub fn tail(dir: &Path, lines: usize) -> io::Result<String> {
+    let text = since(dir, 0)?;
+    let all: Vec<&str> = text.lines().collect();
+    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+}
+
+/// What was said since a log was so long, at most 64 KiB; all of it where it was emptied since then.
+pub(crate) fn since(dir: &Path, begin: u64) -> io::Result<String> {
     const SEEN: u64 = 64 << 10;
     let mut file = File::open(path(dir))?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(SEEN)))?;
+    let begin = if begin > length { 0 } else { begin };
+    file.seek(SeekFrom::Start(begin.max(length.saturating_sub(SEEN))))?;
     let mut bytes = Vec::new();
     file.take(SEEN).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let all: Vec<&str> = text.lines().collect();
-    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 #[cfg(test)]

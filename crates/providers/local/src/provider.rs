@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::home::Home;
 use crate::kind::{Finding, Kind, Scene, Wake};
+use crate::promise::Ledger;
 use crate::reconcile::{Driver, drive, now};
 
 /// What a provider says about itself.
@@ -54,18 +55,38 @@ pub async fn run(provider: Provider, client: kube::Client, home: Home) {
     let wake: Wake = Arc::new(move |uid| {
         known.get().into_iter().flatten().any(|driver| driver.wake(uid));
     });
-    let scene = Scene { client: client.clone(), home, wake };
+    let ledger = Arc::new(Ledger::default());
+    let scene = Scene { client: client.clone(), home, wake, ledger: ledger.clone() };
+    let (all, loops): (Vec<_>, Vec<_>) =
+        (provider.kinds)(&scene).into_iter().map(|kind| drive(kind, client.clone())).unzip();
+    // before anything new is promised
+    for driver in &all {
+        note_promised(driver, &ledger).await;
+    }
     let mut tasks = JoinSet::new();
-    let mut all = Vec::new();
-    for kind in (provider.kinds)(&scene) {
-        let (driver, run) = drive(kind, client.clone());
-        all.push(driver);
-        tasks.spawn(run);
+    for each in loops {
+        tasks.spawn(each);
     }
     let _ = drivers.set(all.clone());
     let presence = Presence { name: provider.name, client, drivers: all };
     tasks.spawn(presence.run());
     while tasks.join_next().await.is_some() {}
+}
+
+/// Notes what the objects of a kind were promised, as soon as the API server says which there are.
+async fn note_promised(driver: &Driver, ledger: &Ledger) {
+    let objects = loop {
+        match driver.objects().await {
+            Ok(objects) => break objects,
+            Err(trouble) => tracing::debug!(kind = driver.kind.kind(), %trouble, "will ask again what there is"),
+        }
+        tokio::time::sleep(ASKED).await;
+    };
+    for object in objects.iter().filter(|object| object.was_ready()) {
+        for (stock, amount) in driver.kind.promised(object) {
+            ledger.note(object.uid(), &stock, amount);
+        }
+    }
 }
 
 /// Keeps the `Provider` object true.

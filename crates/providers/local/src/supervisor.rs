@@ -85,6 +85,9 @@ struct Record {
     failures: u32,
     /// Starts after an end.
     restarts: u32,
+    /// How long its log was when it was started.
+    #[serde(default)]
+    said: u64,
 }
 
 /// One that ran this long was fine.
@@ -219,6 +222,7 @@ impl Supervisor {
             }
         }
         clear();
+        record.said = fs::metadata(logs::path(&dir)).map(|meta| meta.len()).unwrap_or(0);
         let seen = self.start(name, program).await?;
         (record.pid, record.started, record.since) = (seen.pid, seen.started, now());
         self.keep(name, &record)?;
@@ -312,6 +316,12 @@ impl Supervisor {
                 Ok(())
             }
         }
+    }
+
+    /// What the process of a name has said since its last start, the end of it.
+    pub fn last_words(&self, name: &str) -> String {
+        let said = self.record(name).map_or(0, |record| record.said);
+        logs::since(&self.dir(name), said).unwrap_or_default()
     }
 
     /// Sends a signal to the living process of a name: a reload, say. Whether there is one.
@@ -431,6 +441,7 @@ mod tests {
         let state = supervisor.ensure("one", &program).await.expect("waits");
         assert!(matches!(state, State::Waiting { restarts: 2, .. }), "{state:?}");
         assert_eq!(logs::tail(&supervisor.dir("one"), 9).expect("is kept"), "gone wrong\ngone wrong");
+        assert_eq!(supervisor.last_words("one"), "gone wrong");
         let steps: Vec<Duration> = (0..12).map(pause).collect();
         assert!(steps.is_sorted() && steps[11] == Duration::from_secs(30), "{steps:?}");
     }

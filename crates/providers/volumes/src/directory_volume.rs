@@ -5,14 +5,15 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
 use conductor_local::inside;
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, Stock, Trouble};
 use serde_json::{Map, json};
 
-use crate::image_volume::is_ready;
+use crate::image_volume::{capacity, is_ready};
 use crate::spec::{DirectorySpec, amount};
 use crate::{API_VERSION, file_name, node, scrub, shown};
 
@@ -24,6 +25,7 @@ pub struct DirectoryVolumes {
     client: kube::Client,
     provider: Home,
     home: PathBuf,
+    ledger: Arc<Ledger>,
     busy: crate::busy::Busy,
 }
 
@@ -31,7 +33,8 @@ impl DirectoryVolumes {
     /// Below a provider's home.
     pub fn new(scene: &Scene) -> DirectoryVolumes {
         let home = scene.home.path().join("directories");
-        DirectoryVolumes { client: scene.client.clone(), provider: scene.home.clone(), home, busy: Default::default() }
+        let (client, provider, ledger) = (scene.client.clone(), scene.home.clone(), scene.ledger.clone());
+        DirectoryVolumes { client, provider, home, ledger, busy: Default::default() }
     }
 }
 
@@ -77,6 +80,14 @@ impl DirectoryVolumes {
         if declared.is_none() {
             self.provider.make("directories", None).map_err(Trouble::io("make a directory"))?;
         }
+        // what is declared is for whoever declares it to know
+        let (size, refused) = match declared.is_none().then(|| self.promise(object, &spec, size)) {
+            Some(Err(refused)) => match capacity(object).filter(|_| object.was_ready()) {
+                Some(had) => (had, Some(refused)),
+                None => return Err(refused),
+            },
+            _ => (size, None),
+        };
         let (was_ready, is_declared) = (object.was_ready(), declared.is_some());
         let (alone, at) = (self.busy.alone(object.uid()).await, path.clone());
         let done = tokio::task::spawn_blocking(move || {
@@ -125,8 +136,24 @@ impl DirectoryVolumes {
                 report.conditions.push(Condition::new("WithinCapacity", true, "Measured", "holds no more than it may"));
             }
         }
+        match refused {
+            Some(why) => {
+                report.conditions.push(Condition::new("Resized", false, "Waiting", why.message));
+                report.again = Some(Duration::from_secs(10));
+            }
+            None if !object.status("capacity").is_null() => {
+                report.conditions.push(Condition::new("Resized", true, "Resized", "it has what is asked for"));
+            }
+            None => {}
+        }
         shown::show(&self.client, object, &spec.shown, &source, &capacity).await?;
         Ok(report)
+    }
+
+    /// Has so much of the disk promised.
+    fn promise(&self, object: &Object, spec: &DirectorySpec, size: u64) -> Result<(), Trouble> {
+        let disk = Stock::disk(&self.home).map_err(Trouble::io("look at the disk"))?;
+        self.ledger.promise(object.uid(), &disk, size, spec.shown.overcommit)
     }
 }
 
@@ -170,8 +197,15 @@ impl Kind for DirectoryVolumes {
                 removed.map_err(Trouble::io("remove the directory"))?;
             }
             self.busy.forget(object.uid());
+            self.ledger.forget(object.uid());
             shown::hide(&self.client, object).await
         })
+    }
+
+    fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
+        let own = object.spec::<DirectorySpec>().and_then(|spec| spec.path()).is_ok_and(|path| path.is_none());
+        let disk = Stock::disk(&self.home).ok().filter(|_| own);
+        disk.zip(capacity(object)).into_iter().collect()
     }
 
     fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, Stock, Trouble};
 use conductor_machinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
@@ -24,6 +24,7 @@ const SOON: Duration = Duration::from_secs(10);
 pub struct ImageVolumes {
     client: kube::Client,
     places: Arc<Places>,
+    ledger: Arc<Ledger>,
     busy: crate::busy::Busy,
 }
 
@@ -50,13 +51,15 @@ impl ImageVolumes {
     pub fn new(scene: &Scene) -> ImageVolumes {
         let at = |name: &str| scene.home.path().join(name);
         let places = Places { home: scene.home.clone(), images: at("images"), mounts: at("mounts") };
-        ImageVolumes { client: scene.client.clone(), places: Arc::new(places), busy: Default::default() }
+        let (client, ledger) = (scene.client.clone(), scene.ledger.clone());
+        ImageVolumes { client, places: Arc::new(places), ledger, busy: Default::default() }
     }
 }
 
 /// One look at an object: all that the blocking part needs.
 struct Job {
     places: Arc<Places>,
+    ledger: Arc<Ledger>,
     object: Object,
     spec: ImageSpec,
 }
@@ -184,6 +187,7 @@ impl Job {
             Ok(meta) if meta.is_file() => Ok(()),
             Ok(_) => Err(Trouble::new("NotOurs", format!("{} is no file: move it away", path.display()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.object.was_ready() => {
+                self.promise(path, size)?;
                 self.wanted(path, size)?.make().map_err(trouble("MakingFailed"))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(lost(format!(
@@ -192,6 +196,12 @@ impl Job {
             ))),
             Err(error) => Err(Trouble::io("look at the image")(error)),
         }
+    }
+
+    /// Has so much of the disk promised.
+    fn promise(&self, path: &Path, size: u64) -> Result<(), Trouble> {
+        let disk = Stock::disk(path.parent().unwrap_or(path)).map_err(Trouble::io("look at the disk"))?;
+        self.ledger.promise(self.object.uid(), &disk, size, self.spec.shown.overcommit)
     }
 
     fn mount(&self, path: &Path, point: &Path, kind: FileSystem, options: &[String]) -> Result<(), Trouble> {
@@ -205,8 +215,7 @@ impl Job {
     }
 
     fn capacity(&self) -> Option<u64> {
-        let said = &self.object.status("capacity")["storage"];
-        u64::try_from(Quantity::from_json(said).ok()?.as_i64()?).ok()
+        capacity(&self.object)
     }
 
     /// Grows what is too small; `Some`: why that cannot be done now. The volume is usable either way.
@@ -223,6 +232,9 @@ impl Job {
         }
         if known == size {
             return Ok(None);
+        }
+        if let Err(refused) = self.promise(path, size) {
+            return Ok(Some(refused.message));
         }
         match self.wanted(path, size)?.grow(point, options) {
             Ok(()) => Ok(None),
@@ -283,13 +295,17 @@ impl Job {
 }
 
 impl ImageVolumes {
+    fn job(&self, object: &Object, spec: ImageSpec) -> Job {
+        Job { places: self.places.clone(), ledger: self.ledger.clone(), object: object.clone(), spec }
+    }
+
     async fn look(&self, object: &Object) -> Result<Report, Trouble> {
         let spec: ImageSpec = object.spec()?;
         let missing = lacks::for_images(spec.file_system()?);
         if !missing.is_empty() && !object.was_ready() {
             return Err(Trouble::new("Unavailable", format!("this machine lacks {}", missing.join("; "))));
         }
-        let job = Job { places: self.places.clone(), object: object.clone(), spec: spec.clone() };
+        let job = self.job(object, spec.clone());
         let alone = self.busy.alone(object.uid()).await;
         let done = tokio::task::spawn_blocking(move || {
             let _alone = alone;
@@ -364,7 +380,7 @@ impl Kind for ImageVolumes {
     fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async move {
             shown::ensure_unused(&self.client, object).await?;
-            let job = Job { places: self.places.clone(), object: object.clone(), spec: object.spec()? };
+            let job = self.job(object, object.spec()?);
             let alone = self.busy.alone(object.uid()).await;
             let removed = tokio::task::spawn_blocking(move || {
                 let _alone = alone;
@@ -372,13 +388,26 @@ impl Kind for ImageVolumes {
             });
             removed.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
             self.busy.forget(object.uid());
+            self.ledger.forget(object.uid());
             shown::hide(&self.client, object).await
         })
+    }
+
+    fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
+        let path = object.spec().and_then(|spec| self.places.image(object, &spec)).ok();
+        let disk = path.and_then(|path| Stock::disk(path.parent()?).ok());
+        disk.zip(capacity(object)).into_iter().collect()
     }
 
     fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {
         Box::pin(async move { audit(&self.places, objects).map_err(Trouble::io("look at the images")) })
     }
+}
+
+/// How much a volume is said to have.
+pub(crate) fn capacity(object: &Object) -> Option<u64> {
+    let said = &object.status("capacity")["storage"];
+    u64::try_from(Quantity::from_json(said).ok()?.as_i64()?).ok()
 }
 
 /// Every image, mount and loop device below our directories has its ImageVolume, and the other way round.

@@ -24,6 +24,8 @@ pub struct Shown {
     pub owner: String,
     /// Its mode, octal.
     pub mode: String,
+    /// How many times the disk may be promised to all volumes.
+    pub overcommit: Option<u64>,
 }
 
 /// An ImageVolume's spec.
