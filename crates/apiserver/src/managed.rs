@@ -147,7 +147,7 @@ pub async fn update(cx: &Context, old: Option<&Value>, new: &mut Value, manager:
         with_tracker(cx, converter, |tracker| tracker.update(old, new, manager, now)).map_err(|error| error.to_string())
     };
     if let Err(error) = result {
-        // As in Kubernetes, a write is not refused for the record's sake; the record stays as it was.
+        // As in Kubernetes, a write is not refused for the record's sake; the record is gone.
         tracing::debug!(%error, request = cx.info.describe(), "managedFields could not be brought up to date");
     }
 }

@@ -221,6 +221,14 @@ impl Resource {
         }
     }
 
+    /// Whether fields that settling changed make an update of what is otherwise as before.
+    pub fn count_unsettled(&self, subresource: &str, fields: &[String], new: &mut Value, old: &Value) -> bool {
+        match &self.nature {
+            Nature::BuiltIn(_) => false,
+            Nature::Custom(custom) => custom.count_unsettled(subresource, fields, new, old),
+        }
+    }
+
     /// Makes an object ready to be created: nothing a client may not set is set.
     pub fn prepare_create(&self, object: &mut Value) {
         match &self.nature {

@@ -216,7 +216,7 @@ impl Context {
         let resource = &self.resource;
         let key = resource.key(&self.info.namespace, &self.info.name);
         let old = &current.object;
-        let Change { object: mut new, conditional, tracked } = change;
+        let Change { object: mut new, conditional, tracked, unsettled } = change;
         self.place(&mut new)?;
         self.once_each_owner(&mut new);
         let name = &self.info.name;
@@ -291,6 +291,7 @@ impl Context {
         // is put back owns it nevertheless, unless the kind says otherwise.
         self.mutate(&mut attributes).await?;
         resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
+        let unsettled = resource.count_unsettled(&self.info.subresource, &unsettled, &mut attributes.object, old);
         crate::plugins::complete(self, view, &mut attributes.object, old)?;
         let mut warnings = Vec::new();
         let errors = resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings);
@@ -310,7 +311,7 @@ impl Context {
                 self.warn(warning);
             }
         }
-        let unchanged = machinery::apply::keep_times_if_unchanged(old, &mut new);
+        let unchanged = !unsettled && machinery::apply::keep_times_if_unchanged(old, &mut new);
         if options.dry_run {
             let object = resource.as_read_back(new).await?;
             return Ok(Plan::nothing(Answer::Object { code: 200, object }));
@@ -424,6 +425,8 @@ pub struct Change {
     pub conditional: bool,
     /// Whether its managedFields are already as they should be.
     pub tracked: bool,
+    /// Top-level fields with something in them that reading drops: they count as changed, as in Kubernetes.
+    pub unsettled: Vec<String>,
 }
 
 /// Why an update that came too late is refused.

@@ -285,3 +285,57 @@ async fn what_was_written_under_an_older_definition_is_shown_as_the_new_one_says
         assert_eq!(list["items"][0]["apiVersion"], shown["apiVersion"]);
     }
 }
+
+async fn apply(api: &Api, path: &str, config: &Value) -> (u16, Value) {
+    api.send(http::Method::PATCH, path, "application/apply-patch+yaml", config.to_string()).await
+}
+
+/// As a real kube-apiserver does: an empty field of metadata is nothing once it is stored, so each apply of it is a change.
+#[tokio::test]
+async fn applying_empty_metadata_is_written_each_time() {
+    let api = Api::new().await;
+    let spec = json!({"type": "object", "properties": {
+        "texts": {"type": "object", "additionalProperties": {"type": "string"}},
+        "inner": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}});
+    api.define(&crd("widgets", "Widget", json!([version("v1", spec)]))).await;
+    let inner = |metadata: Value| json!({"inner": {"apiVersion": "v1", "kind": "Inner", "metadata": metadata}});
+    for (metadata, spec, written, generation) in [
+        (json!({"labels": {"a": "b"}}), json!({}), false, 1),
+        (json!({}), json!({"texts": {}}), false, 1),
+        (json!({"labels": {}}), json!({}), true, 1),
+        (json!({"labels": {"a": "b"}, "annotations": {}}), json!({}), true, 1),
+        (json!({"finalizers": []}), json!({}), true, 1),
+        (json!({}), inner(json!({"labels": {"a": "b"}})), false, 1),
+        (json!({}), inner(json!({"labels": {}})), true, 2),
+    ] {
+        let mut config = widget("a", spec);
+        config["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        let path = format!("{WIDGETS}/a?fieldManager=m");
+        let (code, first) = apply(&api, &path, &config).await;
+        assert_eq!(code, 201, "{first}");
+        let (_, second) = apply(&api, &path, &config).await;
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        assert_eq!(version(&first) != version(&second), written, "{metadata}: {second}");
+        assert_eq!(second["metadata"]["generation"], generation, "{second}");
+        // Through status, only the status is written.
+        let status = format!("{WIDGETS}/a/status?fieldManager=s");
+        let (_, first) = apply(&api, &status, &config).await;
+        assert_eq!(apply(&api, &status, &config).await, (200, first));
+        api.delete(&format!("{WIDGETS}/a")).await;
+    }
+    // null where there was nothing: kept where anything may stand.
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut definition = crd("opens", "Open", json!([version("v1", json!({}))]));
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = open;
+    api.define(&definition).await;
+    let config = json!({"apiVersion": "example.com/v1", "kind": "Open", "metadata": {"name": "a"}, "status": null});
+    let path = "/apis/example.com/v1/namespaces/default/opens/a";
+    apply(&api, &format!("{path}?fieldManager=m"), &config).await;
+    let (code, applied) = apply(&api, &format!("{path}/status?fieldManager=m"), &config).await;
+    assert_eq!((code, applied.get("status")), (200, Some(&Value::Null)), "{applied}");
+    // A built-in kind knows no difference between empty and nothing.
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {}}});
+    let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=m";
+    let (_, first) = apply(&api, path, &config).await;
+    assert_eq!(apply(&api, path, &config).await, (200, first));
+}

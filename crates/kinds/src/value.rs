@@ -121,33 +121,6 @@ pub fn fill_int(map: &mut Map<String, Value>, key: &str, value: i64) {
     }
 }
 
-/// Fields where `false` or `0` says something else than absence does.
-const FALSE_IS_A_VALUE: &[&str] = &[
-    "activeDeadlineSeconds",
-    "allowPrivilegeEscalation",
-    "automountServiceAccountToken",
-    "enableServiceLinks",
-    "fsGroup",
-    "hostProcess",
-    "hostUsers",
-    "immutable",
-    "minAvailable",
-    "maxUnavailable",
-    "optional",
-    "privileged",
-    "publishNotReadyAddresses",
-    "readOnlyRootFilesystem",
-    "replicas",
-    "runAsGroup",
-    "runAsNonRoot",
-    "runAsUser",
-    "setHostnameAsFQDN",
-    "shareProcessNamespace",
-    "terminationGracePeriodSeconds",
-    "tolerationSeconds",
-    "ttlSecondsAfterFinished",
-];
-
 /// Objects that are maps, or structures that are always there: empty is the same as absent. Elsewhere `{}` is a
 /// choice (`emptyDir: {}`, `podSelector: {}`).
 const EMPTY_IS_ABSENT: &[&str] = &[
@@ -175,21 +148,21 @@ const EMPTY_IS_ABSENT: &[&str] = &[
 fn is_absent(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Bool(flag) => !flag && !FALSE_IS_A_VALUE.contains(&key),
-        Value::Number(number) => number.as_i64() == Some(0) && !FALSE_IS_A_VALUE.contains(&key),
-        Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty() && EMPTY_IS_ABSENT.contains(&key),
+        // A zero that is there in a decoded object was said: where it means nothing, decoding has dropped it.
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-/// Whether two values mean the same: an empty list, map or text is the same as none.
+/// Whether two parts of decoded objects mean the same: an empty list or map is the same as none.
 ///
 /// ```
 /// use conductor_kinds::value::same;
 /// use serde_json::json;
-/// assert!(same(&json!({"hostNetwork": false, "tolerations": []}), &json!({})));
+/// assert!(same(&json!({"nodeSelector": {}, "tolerations": []}), &json!({})));
 /// assert!(!same(&json!({"emptyDir": {}}), &json!({})));
+/// assert!(!same(&json!({"priority": 0}), &json!({})));
 /// ```
 pub fn same(a: &Value, b: &Value) -> bool {
     same_at("", a, b)

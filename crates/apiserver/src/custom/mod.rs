@@ -122,9 +122,22 @@ impl Custom {
             |object: &Value| object.as_object().map(|f| f.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
         let changed = keys(new).iter().any(differs) || keys(old).iter().any(differs);
         if changed {
-            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-            crate::write::meta_mut(new).insert("generation".into(), (generation + 1).into());
+            count(new, old);
         }
+    }
+
+    /// Whether fields that reading changes make an update of what is otherwise as before. Those of the spec count.
+    pub fn count_unsettled(&self, subresource: &str, fields: &[String], new: &mut Value, old: &Value) -> bool {
+        let status = self.version().status;
+        let mut written = fields.iter().filter(|field| match subresource {
+            "status" => *field == "status",
+            _ => !status || *field != "status",
+        });
+        let unsettled = written.clone().next().is_some();
+        if subresource.is_empty() && written.any(|field| field != "metadata") {
+            count(new, old);
+        }
+        unsettled
     }
 
     /// A changed status: everything else stays, save some metadata.
@@ -133,11 +146,14 @@ impl Custom {
         let managed = new["metadata"].get("managedFields").cloned();
         let mut object = old.clone();
         if let Some(fields) = object.as_object_mut() {
-            // null where there was nothing changes nothing; where there was something, it is for validation to refuse
             match status {
-                Some(status) if !status.is_null() || !old["status"].is_null() => fields.insert("status".into(), status),
-                _ => fields.remove("status"),
+                Some(status) => fields.insert("status".into(), status),
+                None => fields.remove("status"),
             };
+        }
+        if old["status"].is_null() && object["status"].is_null() {
+            // Nothing was there and null is no change: a schema that has no null drops it and refuses nothing.
+            self.default(&mut object);
         }
         let meta = crate::write::meta_mut(&mut object);
         match managed {
@@ -435,4 +451,10 @@ pub fn whole_numbers(value: &mut Value) {
         Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
         _ => {}
     }
+}
+
+/// The next generation.
+fn count(new: &mut Value, old: &Value) {
+    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+    crate::write::meta_mut(new).insert("generation".into(), (generation + 1).into());
 }

@@ -107,10 +107,10 @@ impl Context {
 
     async fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
         if let Patch::Apply(applied) = patch {
-            let object = self.applied(Some(old), applied, options).await?;
+            let (object, unsettled) = self.applied(Some(old), applied, options).await?;
             // Without a version of its own, what was overtaken is applied anew.
             let conditional = !applied["metadata"]["resourceVersion"].is_null();
-            return Ok(Change { object, conditional, tracked: true });
+            return Ok(Change { object, conditional, tracked: true, unsettled });
         }
         let patched = patch.change(old, self.resource.schema())?;
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
@@ -149,13 +149,26 @@ impl Context {
             }
         }
         // If the patch says nothing of the version, it is none of its conditions.
-        Ok(Change { object, conditional: !same_version, tracked: false })
+        Ok(Change { object, conditional: !same_version, tracked: false, unsettled: Vec::new() })
     }
 
-    /// The merged object as it would be read: merging leaves empty fields behind.
-    async fn applied(&self, old: Option<&Value>, applied: &Value, options: &WriteOptions) -> Result<Value, Status> {
+    /// The merged object as it would be read, and which of its fields that changed: merging leaves empty fields behind.
+    async fn applied(
+        &self,
+        old: Option<&Value>,
+        applied: &Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>), Status> {
         let object = managed::apply(self, old, applied, options, &self.server.now()).await?;
-        self.resource.settle(object)
+        if !self.resource.is_custom() {
+            return Ok((self.resource.settle(object)?, Vec::new()));
+        }
+        let merged = object.clone();
+        let settled = self.resource.settle(object)?;
+        let fields = merged.as_object().into_iter().flatten();
+        let unsettled = fields.filter(|(name, value)| settled.get(*name) != Some(*value)).map(|(name, _)| name.clone());
+        let unsettled = unsettled.collect();
+        Ok((settled, unsettled))
     }
 
     async fn plan_create_by_apply(
@@ -164,7 +177,7 @@ impl Context {
         applied: &Value,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
-        let object = self.applied(None, applied, options).await?;
+        let (object, _) = self.applied(None, applied, options).await?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && version != "0" {
             return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));

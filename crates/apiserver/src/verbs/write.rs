@@ -55,7 +55,9 @@ impl Context {
         if creates && view.stored(&self.resource, &key)?.is_none() {
             return self.plan_create(view, object, false, &options).await;
         }
-        let change = |_: &serde_json::Value| Ok(Change { object: object.clone(), conditional: true, tracked: false });
+        let change = |_: &serde_json::Value| {
+            Ok(Change { object: object.clone(), conditional: true, tracked: false, unsettled: Vec::new() })
+        };
         self.plan_update(view, &options, &change).await
     }
 }

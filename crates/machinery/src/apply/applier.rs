@@ -143,9 +143,15 @@ impl Tracker<'_> {
             }
             None => (None, None),
         };
-        // What was applied before is applied again, with content: nothing can go.
+        // What was applied before is applied again, with content: nothing can go. With managers of other versions it is done
+        // nevertheless: whether the object can be converted shows first there.
         let needless = last.as_ref().is_none_or(|last| {
-            last.api_version == self.api_version && last.fields.difference(&set).is_empty() && !hollow(patch)
+            let one_version = || managed.entries.iter().all(|entry| entry.api_version == self.api_version);
+            last.fields.is_empty()
+                || last.api_version == self.api_version
+                    && last.fields.difference(&set).is_empty()
+                    && !hollow(patch)
+                    && one_version()
         });
         let pruned = match last {
             Some(last) if !needless => Cow::Owned(prune(self, &merged, &set, &mut managed, &last)?),

@@ -102,6 +102,42 @@ fn what_was_applied_in_another_version_is_removed_too() {
     assert_eq!(fields(&applied), expected);
 }
 
+/// Cannot bring everything to v2.
+struct Strict;
+
+impl Converter for Strict {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConvertError> {
+        match object["host"].as_str() {
+            Some("no") if api_version == "v2" => Err(ConvertError::Failed("no host".to_owned())),
+            _ => Renamed.convert(object, api_version),
+        }
+    }
+
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
+        Renamed.schema(api_version)
+    }
+}
+
+/// Who applies for the first time hears of it where managers are compared, who did before where things are added back,
+/// even if all that was applied before still is.
+#[test]
+fn objects_that_cannot_be_converted() {
+    let in_v1 = Tracker { converter: &Strict, ..tracker("v1") };
+    let live = in_v1.apply(None, &patch("v1", json!({"size": 1})), "a", false, NOW).unwrap();
+    let live = Renamed.convert(&live, "v2").unwrap();
+    let live = tracker("v2").apply(Some(&live), &patch("v2", json!({"labels": {"x": "y"}})), "b", false, NOW).unwrap();
+    let live = Renamed.convert(&live, "v1").unwrap();
+    let owned = "failed to prune fields: failed add back owned items: failed to convert merged object at version v2: ";
+    for (manager, config, expected) in [
+        ("new", json!({"host": "no"}), "failed to convert new object: "),
+        ("a", json!({"host": "no"}), owned),
+        ("a", json!({"size": 1, "host": "no"}), owned),
+    ] {
+        let error = in_v1.apply(Some(&live), &patch("v1", config.clone()), manager, false, LATER).unwrap_err();
+        assert_eq!(error.to_string(), format!("{expected}no host"), "{manager} applies {config}");
+    }
+}
+
 #[test]
 fn managers_of_versions_that_are_gone_are_forgotten() {
     let mut live = patch("v1", json!({"size": 1, "host": "h"}));

@@ -62,6 +62,8 @@ struct Sequence<'s> {
     target: Target<'s>,
     seed: u64,
     random: Random,
+    /// The seed of the operation before.
+    before: u64,
     history: Vec<Request>,
     /// What each cluster last showed.
     last: [Option<Value>; 2],
@@ -90,10 +92,21 @@ pub async fn run(real: &Cluster, ours: &Cluster, plan: &Plan) -> Summary {
             let seed = seeds.number();
             let subject = &subjects[index % subjects.len()];
             let target = Target { subject, namespace: run.clone(), name: format!("{run}-{index}") };
-            let random = Random::new(seed);
+            let (random, before) = (Random::new(seed), 0);
             let last = [None, None];
             let history = Vec::new();
-            Sequence { target, seed, random, history, last, diverged: None, compared: 0, conflicts: 0, refused: 0 }
+            Sequence {
+                target,
+                seed,
+                random,
+                before,
+                history,
+                last,
+                diverged: None,
+                compared: 0,
+                conflicts: 0,
+                refused: 0,
+            }
         })
         .collect();
     let mut rounds: Vec<u64> = Vec::new();
@@ -133,7 +146,9 @@ pub async fn run(real: &Cluster, ours: &Cluster, plan: &Plan) -> Summary {
 
 impl Sequence<'_> {
     async fn step(&mut self, clusters: [&Cluster; 2], rounds: &[u64]) {
-        let seed = self.random.number();
+        // Now and then a manager does what was just done: controllers apply the same again and again.
+        let seed = if self.random.chance(10) { self.before } else { self.random.number() };
+        self.before = seed;
         let operations = [0, 1].map(|at: usize| self.target.next(seed, self.last[at].as_ref()));
         let [mut real, mut ours] = send(clusters, [&operations[0].request, &operations[1].request]).await;
         self.history.push(operations[0].request.clone());
