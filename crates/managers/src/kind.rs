@@ -67,8 +67,14 @@ impl Kind {
     pub fn claim_words(&self) -> Vec<String> {
         let (_, claim) = self.claim();
         let mut words = vec![claim.to_ascii_lowercase(), Names::plural(claim)];
-        if let Kind::Generated(kind) = self {
-            words.extend(kind.names.short.claim.clone());
+        match self {
+            Kind::Volumes => words.push("pvc".into()),
+            Kind::Generated(kind) => {
+                words.extend(kind.names.short.claim.iter().map(|short| short.to_ascii_lowercase()));
+                // as kubectl takes them, and to tell apart those of two groups
+                let whole: Vec<String> = words.iter().map(|word| format!("{word}.{}", kind.group)).collect();
+                words.extend(whole);
+            }
         }
         words
     }

@@ -165,7 +165,11 @@ impl Transport {
         let served = api.served(&target.api_version, &target.kind).await?;
         let name = if write.verb == Verb::Create { "" } else { &target.name };
         let path = served.path(&target.api_version, &target.namespace, name, target.status);
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let mut path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        if write.implementation && matches!(write.verb, Verb::Create | Verb::Apply) {
+            // a field that its kind has not would be dropped, and missed at every look
+            path += "&fieldValidation=Strict";
+        }
         let expected = expected(write, done);
         let with_preconditions = || {
             let mut body = write.body.clone();
