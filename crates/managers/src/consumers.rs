@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 use crate::api::{Api, Failure, Names, Sink};
-use crate::gates::{Gates, named};
+use crate::gates::{Gates, is_gated, named};
 
 /// On a Pod: claims of other types than volumes, `KIND/NAME` with commas between.
 pub const CLAIMS: &str = "conductor.io/claims";
@@ -22,13 +22,22 @@ pub const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("networking.k8s.io/v1", "I
 type Claim = (String, String, String);
 /// Kind, namespace, name.
 type Consumer = (String, String, String);
+/// How a consumer uses its claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The node it runs on; empty: none yet.
+    pub node: String,
+    /// Whether it waits until its claims are bound: it needs them, and does not keep them.
+    pub waits: bool,
+}
+
 /// Told that the consumers of a claim have changed.
 type Listener = Box<dyn Fn(&str, &str, &str) + Send + Sync>;
 
 #[derive(Default)]
 struct Uses {
-    /// By claim: its consumers and their nodes; empty: not scheduled.
-    by_claim: HashMap<Claim, BTreeMap<String, String>>,
+    /// By claim: its consumers.
+    by_claim: HashMap<Claim, BTreeMap<String, Use>>,
     by_consumer: HashMap<Consumer, Vec<Claim>>,
 }
 
@@ -81,8 +90,8 @@ impl Consumers {
         self.listeners.write().push(Box::new(listener));
     }
 
-    /// Consumers of a claim with their nodes, under any of these words for its kind.
-    pub fn of(&self, words: &[String], namespace: &str, name: &str) -> Vec<(String, String)> {
+    /// Consumers of a claim, under any of these words for its kind.
+    pub fn of(&self, words: &[String], namespace: &str, name: &str) -> Vec<(String, Use)> {
         let uses = self.uses.lock();
         if uses.by_claim.is_empty() {
             return Vec::new();
@@ -91,12 +100,12 @@ impl Consumers {
         for word in words {
             let claim = (word.clone(), namespace.to_owned(), name.to_owned());
             let of_word = uses.by_claim.get(&claim).into_iter().flatten();
-            all.extend(of_word.map(|(consumer, node)| (consumer.clone(), node.clone())));
+            all.extend(of_word.map(|(consumer, used)| (consumer.clone(), used.clone())));
         }
         all
     }
 
-    /// Consumers of a claim by the word of the API server, asked now: one that the watch has not shown yet holds its claim, too.
+    /// Consumers that keep a claim by the word of the API server, asked now: one that the watch has not shown yet keeps it, too.
     pub async fn live(
         &self,
         api: &Api,
@@ -124,10 +133,11 @@ impl Consumers {
     pub fn see(&self, object: &Value) {
         let key = key(object);
         let claims = uses(object).into_iter().map(|(kind, name)| (kind, key.1.clone(), name)).collect();
-        self.set(key, claims, object["spec"]["nodeName"].as_str().unwrap_or_default());
+        let node = object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        self.set(key, claims, &Use { node, waits: is_gated(object) });
     }
 
-    fn set(&self, consumer: Consumer, claims: Vec<Claim>, node: &str) {
+    fn set(&self, consumer: Consumer, claims: Vec<Claim>, used: &Use) {
         let mut changed: Vec<Claim> = Vec::new();
         {
             let mut uses = self.uses.lock();
@@ -144,7 +154,7 @@ impl Consumers {
             }
             for claim in &claims {
                 let consumers = uses.by_claim.entry(claim.clone()).or_default();
-                if consumers.insert(shown.clone(), node.to_owned()).as_deref() != Some(node) {
+                if consumers.insert(shown.clone(), used.clone()).as_ref() != Some(used) {
                     changed.push(claim.clone());
                 }
             }
@@ -166,7 +176,7 @@ impl Consumers {
 async fn look_at(api: &Api, namespace: &str) -> Result<Look, Failure> {
     let mut look = Look { began: Instant::now(), uses: HashMap::new() };
     for (api_version, kind) in KINDS {
-        for object in api.list_in(api_version, kind, namespace, "").await? {
+        for object in api.list_in(api_version, kind, namespace, "").await?.into_iter().filter(|o| !is_gated(o)) {
             for claim in uses(&object) {
                 look.uses.entry(claim).or_default().insert(shown(&key(&object)));
             }
@@ -222,7 +232,7 @@ impl ConsumerSink {
         if self.kind == "Pod" {
             self.gates.forget(&(consumer.1.clone(), consumer.2.clone()));
         }
-        self.consumers.set(consumer, Vec::new(), "");
+        self.consumers.set(consumer, Vec::new(), &Use::default());
     }
 }
 
@@ -268,9 +278,10 @@ mod tests {
         let words = vec!["persistentvolumeclaim".to_owned()];
         sink.apply(pod(""));
         sink.apply(pod(""));
-        assert_eq!(consumers.of(&words, "a", "c"), [("Pod p".to_owned(), String::new())]);
+        assert_eq!(consumers.of(&words, "a", "c"), [("Pod p".to_owned(), Use::default())]);
         sink.apply(pod("n1"));
-        assert_eq!(consumers.of(&words, "a", "c"), [("Pod p".to_owned(), "n1".to_owned())]);
+        let there = Use { node: "n1".into(), waits: false };
+        assert_eq!(consumers.of(&words, "a", "c"), [("Pod p".to_owned(), there)]);
         sink.synced(&Names::new());
         assert!(consumers.of(&words, "a", "c").is_empty());
         assert_eq!(told.lock().len(), 3);

@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conductor_claims::lifecycle::{Event, Target};
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 use crate::api::{Api, Failure, STRATEGIC};
 use crate::consumers::CLAIMS;
@@ -32,7 +32,7 @@ struct Held {
     claims: Vec<Named>,
     /// To be looked at.
     stirred: bool,
-    looks: u32,
+    since: Instant,
 }
 
 /// The Pods that wait.
@@ -40,13 +40,15 @@ struct Held {
 pub struct Gates {
     held: Mutex<HashMap<Pod, Held>>,
     stirred: Notify,
+    /// A gate is lifted while no claim is let go: a Pod that waits does not keep a claim, and one that no longer waits does.
+    pub(crate) lifting: RwLock<()>,
 }
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn is_gated(pod: &Value) -> bool {
+pub(crate) fn is_gated(pod: &Value) -> bool {
     pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|gate| text(&gate["name"]) == GATE))
 }
 
@@ -64,7 +66,7 @@ impl Gates {
         if !is_gated(pod) {
             return self.forget(&key);
         }
-        self.held.lock().insert(key, Held { claims: named(pod).collect(), stirred: true, looks: 0 });
+        self.held.lock().insert(key, Held { claims: named(pod).collect(), stirred: true, since: Instant::now() });
         self.stirred.notify_one();
     }
 
@@ -100,19 +102,19 @@ impl Gates {
     pub(crate) async fn work(self: Arc<Gates>, api: Api, events: Events, desks: Weak<Desks>) {
         loop {
             self.stirred.notified().await;
-            let stirred: Vec<(Pod, Vec<Named>, u32)> = {
+            let stirred: Vec<(Pod, Vec<Named>, Duration)> = {
                 let mut held = self.held.lock();
                 let stirred = held.iter_mut().filter(|(_, held)| held.stirred);
                 let take = |(pod, held): (&Pod, &mut Held)| {
                     held.stirred = false;
-                    held.looks += 1;
-                    (pod.clone(), held.claims.clone(), held.looks)
+                    (pod.clone(), held.claims.clone(), held.since.elapsed())
                 };
                 stirred.map(take).collect()
             };
             let Some(desks) = desks.upgrade() else { return };
-            for (pod, claims, looks) in stirred {
-                match look(&api, &events, &desks, &pod, &claims, looks).await {
+            for (pod, claims, since) in stirred {
+                let _lifting = self.lifting.write().await;
+                match look(&api, &events, &desks, &pod, &claims, since).await {
                     Ok(true) => {}
                     Ok(false) => self.again(pod),
                     Err(failure) => {
@@ -140,14 +142,14 @@ async fn look(
     desks: &Desks,
     (namespace, name): &Pod,
     claims: &[Named],
-    looks: u32,
+    since: Duration,
 ) -> Result<bool, Failure> {
     let desks = desks.all();
     let mut waits = Vec::new();
     let mut known = true;
     for (word, claim) in claims {
         let Some(desk) = desks.iter().find(|desk| desk.words.contains(word)) else {
-            if looks < 2 {
+            if since < AGAIN {
                 return Ok(false);
             }
             known = false;
@@ -160,6 +162,9 @@ async fn look(
         let (api_version, kind) = desk.kind.claim();
         match api.get(&api_version, kind, namespace, claim).await? {
             None => waits.push(format!("{kind} {claim}, which does not exist")),
+            Some(live) if !live["metadata"]["deletionTimestamp"].is_null() => {
+                waits.push(format!("{kind} {claim}, which is being deleted"));
+            }
             Some(live) if text(&live["status"]["phase"]) == "Bound" => {}
             Some(live) => {
                 let why = match text(&live["status"]["message"]) {

@@ -33,9 +33,11 @@ impl Desk {
         }
         let uid = text(&object["metadata"]["uid"]).to_owned();
         let users = self.cx.consumers.of(&self.words, &key.0, &key.1);
-        let mut consumers: Vec<String> = users.into_iter().map(|(consumer, _)| consumer).collect();
         let time = now();
         let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+        let _letting_go = if deleting { Some(self.cx.gates.lifting.read().await) } else { None };
+        let users = users.into_iter().filter(|(_, used)| !(deleting && used.waits));
+        let mut consumers: Vec<String> = users.map(|(consumer, _)| consumer).collect();
         let unseen = deleting && consumers.is_empty();
         if unseen {
             let live = self.cx.consumers.live(&self.cx.api, &self.words, &key.0, &key.1).await?;

@@ -47,9 +47,10 @@ impl Desk {
             return Ok(Outcome::Settled);
         }
         let consumers = self.cx.consumers.of(&self.words, &key.0, &key.1);
-        let scheduled: Vec<&(String, String)> = consumers.iter().filter(|(_, node)| !node.is_empty()).collect();
+        let scheduled: Vec<&str> =
+            consumers.iter().map(|(_, used)| used.node.as_str()).filter(|node| !node.is_empty()).collect();
         let selected = text(&claim["metadata"]["annotations"][SELECTED_NODE]);
-        let node = if selected.is_empty() { scheduled.first().map_or("", |(_, node)| node) } else { selected };
+        let node = if selected.is_empty() { scheduled.first().copied().unwrap_or_default() } else { selected };
         let labels = self.node_labels(node).await?;
         let ask = match self.kind.ask(&claim, !scheduled.is_empty(), labels) {
             Ok(ask) => ask,

@@ -272,6 +272,7 @@ impl Desk {
     }
 
     fn claim_gone(&self, key: &Key, uid: Option<&str>) {
+        self.cx.gates.stir(&self.words, &key.0, &key.1);
         let mut items = Vec::new();
         {
             let mut state = self.state.lock();

@@ -123,6 +123,6 @@ impl Snapshot {
     pub fn needed(&self, claim: &Value) -> bool {
         let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
         let users = self.consumers.of(&self.kind.claim_words(), text("namespace"), text("name"));
-        users.iter().any(|(_, node)| !matches!(self.kind, Kind::Volumes) || !node.is_empty())
+        users.iter().any(|(_, used)| !matches!(self.kind, Kind::Volumes) || !used.node.is_empty())
     }
 }

@@ -117,8 +117,12 @@ async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered
     let mut node = Node::new(kind.claim().1, namespace, name, health(object));
     let named = kind.named(object).to_owned();
     let snapshot = Snapshot::read(api, kind, namespace).await?;
-    for (consumer, place) in snapshot.consumers.of(&snapshot.kind.claim_words(), namespace, name) {
-        let place = if place.is_empty() { String::new() } else { format!("on {place}") };
+    for (consumer, used) in snapshot.consumers.of(&snapshot.kind.claim_words(), namespace, name) {
+        let place = match (used.waits, used.node.as_str()) {
+            (true, _) => "waits for its claims".to_owned(),
+            (_, "") => String::new(),
+            (_, node) => format!("on {node}"),
+        };
         let (kind, name) = consumer.split_once(' ').unwrap_or(("", &consumer));
         node.children.push(Node::new(&format!("used by {kind}"), namespace, name, place));
     }
