@@ -79,6 +79,7 @@ impl Selector {
             let labels = labels.as_object().ok_or_else(|| path.error("must be a map of labels"))?;
             for (key, value) in labels {
                 let value = value.as_str().ok_or_else(|| path.field(key).error("must be a string"))?;
+                checked(key, [value], &path.field(key))?;
                 all.push(Requirement { key: key.clone(), operator: Operator::In, values: vec![value.to_owned()] });
             }
         }
@@ -123,9 +124,33 @@ fn requirements(list: &Value, path: &Path, numeric: bool, all: &mut Vec<Requirem
                 .field("values")
                 .error("is required for In and NotIn, forbidden for Exists and DoesNotExist"));
         }
+        if !numeric {
+            checked(&key, values.iter().map(String::as_str), &path)?;
+        }
         all.push(Requirement { key, operator, values });
     }
     Ok(())
+}
+
+/// Refuses keys and values that no label has.
+fn checked<'v>(key: &str, values: impl IntoIterator<Item = &'v str>, path: &Path) -> Result<(), FieldError> {
+    let word = |text: &str| {
+        let letter = |b: u8| b.is_ascii_alphanumeric();
+        let ends = text.bytes().next().is_some_and(letter) && text.bytes().last().is_some_and(letter);
+        ends && text.len() <= 63 && text.bytes().all(|b| letter(b) || b"-_.".contains(&b))
+    };
+    let (prefix, name) = key.split_once('/').unwrap_or(("a", key));
+    let domain = prefix.len() <= 253
+        && prefix
+            .split('.')
+            .all(|l| word(l) && l.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
+    if !domain || !word(name) {
+        return Err(path.error(format!("{key:?} is no key of a label")));
+    }
+    match values.into_iter().find(|value| !value.is_empty() && !word(value)) {
+        Some(value) => Err(path.error(format!("{value:?} is no value of a label"))),
+        None => Ok(()),
+    }
 }
 
 /// Where a resource can be used: one of the terms must hold of a node's labels.

@@ -129,8 +129,13 @@ pub fn check(template: &Value) -> Vec<FieldError> {
         Ok(all) => {
             for (path, expression) in all {
                 let fixed = ["apiVersion", "kind", "metadata.namespace"].contains(&path.as_str());
-                if fixed && mentions(&expression, "claim") {
+                let (claim, class) = (mentions(&expression, "claim"), mentions(&expression, "class"));
+                if fixed && claim {
                     errors.push(FieldError { field: path, message: "takes no expression over the claim".into() });
+                } else if mentions(&expression, "resource") && (claim || class) {
+                    let message =
+                        "names the resource, which is made after claim and class are read: write two expressions";
+                    errors.push(FieldError { field: path, message: message.into() });
                 }
             }
         }
@@ -138,8 +143,14 @@ pub fn check(template: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Whether a variable occurs in an expression.
+/// Whether an expression uses a variable; of one that cannot be compiled, whether it occurs in it.
 pub fn mentions(expression: &str, variable: &str) -> bool {
+    if !expression.contains(variable) {
+        return false;
+    }
+    if let Ok(program) = crate::expressions::compile(expression) {
+        return program.uses(variable);
+    }
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     expression.match_indices(variable).any(|(at, _)| {
         let before = expression[..at].chars().next_back();
@@ -148,7 +159,8 @@ pub fn mentions(expression: &str, variable: &str) -> bool {
     })
 }
 
-/// The template with every expression over the scope evaluated. Expressions over a variable in `later` stay as they are.
+/// The template with every expression over the scope evaluated. Expressions over a variable in `later` stay as they are, and all
+/// else is written such that it is not taken for one when the rest is filled in: what an expression yields is never read again.
 pub fn render(
     template: &Value,
     scope: &BTreeMap<&str, &Value>,
@@ -172,21 +184,26 @@ fn fill(
     Ok(match value {
         Value::String(text) if text.contains("${") => {
             let parts = parts(text).map_err(|e| path.error(e))?;
-            let postponed = |p: &Part| matches!(p, Part::Expression(e) if later.iter().any(|v| mentions(e, v)));
-            if parts.iter().any(postponed) {
-                return Ok(value.clone());
-            }
+            let postponed = |e: &str| later.iter().any(|v| mentions(e, v));
             if let [Part::Expression(expression)] = parts.as_slice() {
-                return with.evaluate(expression, scope).map_err(|e| path.error(e));
+                if postponed(expression) {
+                    return Ok(value.clone());
+                }
+                let made = with.evaluate(expression, scope).map_err(|e| path.error(e))?;
+                return Ok(if later.is_empty() { made } else { escaped(made) });
             }
             let mut whole = String::new();
             for part in parts {
-                match part {
-                    Part::Literal(literal) => whole.push_str(&literal),
+                let made = match part {
+                    Part::Literal(literal) => literal,
+                    Part::Expression(expression) if postponed(&expression) => {
+                        postpone(&mut whole, &expression);
+                        continue;
+                    }
                     Part::Expression(expression) => {
                         match with.evaluate(&expression, scope).map_err(|e| path.error(e))? {
-                            Value::String(text) => whole.push_str(&text),
-                            value @ (Value::Number(_) | Value::Bool(_)) => whole.push_str(&value.to_string()),
+                            Value::String(text) => text,
+                            value @ (Value::Number(_) | Value::Bool(_)) => value.to_string(),
                             _ => {
                                 return Err(path.error(format!(
                                     "{expression} is no text, number or boolean, which a longer string needs"
@@ -194,7 +211,8 @@ fn fill(
                             }
                         }
                     }
-                }
+                };
+                whole.push_str(&if later.is_empty() { made } else { made.replace("${", "$${") });
             }
             Value::String(whole)
         }
@@ -212,6 +230,26 @@ fn fill(
         }
         other => other.clone(),
     })
+}
+
+/// A value in which no text is an expression.
+fn escaped(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.replace("${", "$${")),
+        Value::Array(items) => Value::Array(items.into_iter().map(escaped).collect()),
+        Value::Object(map) => Value::Object(map.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
+        other => other,
+    }
+}
+
+/// Puts an expression behind a text. Signs that would make it a literal become an expression of their own.
+fn postpone(text: &mut String, expression: &str) {
+    let signs = text.len() - text.trim_end_matches('$').len();
+    if signs > 0 {
+        text.truncate(text.len() - signs);
+        *text += &format!("${{'{}'}}", "$".repeat(signs));
+    }
+    *text += &format!("${{{expression}}}");
 }
 
 /// Only paths such as `claim.spec.engine`; what there is without CEL.
@@ -303,6 +341,37 @@ mod tests {
         assert_eq!(render(&json!("${claim.spec.x}"), &scope, &[], &Paths), Ok(json!("${claim.spec.y}")));
     }
 
+    /// A class's template is filled in twice: over the claim, then over the resource.
+    #[test]
+    fn what_is_filled_in_is_not_read_when_the_rest_is() {
+        struct Both;
+        impl Expressions for Both {
+            fn evaluate(&self, expression: &str, scope: &BTreeMap<&str, &Value>) -> Result<Value, String> {
+                match expression.strip_prefix('\'') {
+                    Some(text) => Ok(json!(text.trim_end_matches('\''))),
+                    None => Paths.evaluate(expression, scope),
+                }
+            }
+        }
+        let claim = json!({"a": "${resource.secret}", "b": "x$", "c": ["$${", {"k": "${"}], "d": "$$"});
+        let resource = json!({"name": "r", "secret": "s", "sly": "${resource.secret}"});
+        let check = |template: Value, expected: Value| {
+            let first =
+                render(&template, &BTreeMap::from([("claim", &claim)]), &["resource"], &Both).expect("filled in");
+            let second = render(&first, &BTreeMap::from([("resource", &resource)]), &[], &Both);
+            assert_eq!(second, Ok(expected), "{template} {first}");
+        };
+        check(json!("${claim.a}"), json!("${resource.secret}"));
+        check(json!("<${claim.a}>"), json!("<${resource.secret}>"));
+        check(json!("${claim.a}-${resource.name}"), json!("${resource.secret}-r"));
+        check(json!("${claim.b}${resource.name}"), json!("x$r"));
+        check(json!("${claim.d}${resource.name}${claim.b}"), json!("$$rx$"));
+        check(json!({"k": "${claim.c}"}), json!({"k": ["$${", {"k": "${"}]}));
+        check(json!("$${resource.secret}"), json!("${resource.secret}"));
+        check(json!("${resource.sly}"), json!("${resource.secret}"));
+        check(json!("plain $ text"), json!("plain $ text"));
+    }
+
     #[test]
     fn identity_takes_no_expression_over_the_claim() {
         let check_fields = |template: Value, fields: &[&str]| {
@@ -317,6 +386,10 @@ mod tests {
         );
         check_fields(json!({"apiVersion": "v1", "kind": "A", "metadata": {"namespace": "${class.x}"}}), &[]);
         check_fields(json!({"spec": {}}), &["apiVersion", "kind"]);
+        let template = |x: &str| json!({"apiVersion": "v1", "kind": "A", "spec": {"x": x}});
+        check_fields(template("${resource.metadata.name + claim.metadata.name}"), &["spec.x"]);
+        check_fields(template("${resource.metadata.name}${claim.metadata.name}"), &[]);
+        check_fields(template("${'resource of ' + claim.metadata.name}"), &[]);
         check_fields(json!({"apiVersion": "v1", "kind": "A", "${x}": 1}), &["${x}"]);
     }
 }

@@ -57,6 +57,12 @@ fn resources_claims_and_classes() {
         claim(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})),
         "spec.selector.matchExpressions[0].operator",
     );
+    create(claim(json!({"selector": {"matchLabels": {"bad key!": "x"}}})), "spec.selector.matchLabels.bad key!");
+    create(
+        claim(json!({"selector": {"matchLabels": {"example.com/tier": "a b"}}})),
+        "spec.selector.matchLabels.example.com/tier",
+    );
+    create(claim(json!({"selector": {"matchLabels": {"example.com/tier": "", "b": "x_1.y"}}})), "");
     create(
         claim(json!({"resources": {"requests": {"storage": "5Gi"}, "limits": {"storage": "4Gi"}}})),
         "spec.resources.limits.storage",
@@ -121,6 +127,12 @@ fn expressions_are_checked_where_they_are_written() {
     create(class(several), "spec.templates[0].readyWhen");
     create(class(json!({"connection": {"host": "implementation.status.host", "uri": "x://${secret.password}"}})), "");
     create(class(json!({"connection": {"host": "implementation.status."}})), "spec.connection.host");
+    create(class(json!({"connection": {"a b": "'x'"}})), "spec.connection.a b");
+    create(class(json!({"connection": {"x": "a ${not closed"}})), "spec.connection.x");
+    create(
+        class(json!({"template": template("${resource.metadata.name + claim.metadata.name}")})),
+        "spec.template.spec.sizes[0].size",
+    );
     create(class(json!({"connection": {"uri": "x://${password}"}})), "spec.connection.uri");
     create(class(json!({"offers": {"engine": "${claim.spec.engine}", "capacity": {"storage": "${'5Gi'}"}}})), "");
     create(class(json!({"offers": {"engine": "${resource.spec.engine}"}})), "spec.offers.engine");

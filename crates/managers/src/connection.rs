@@ -16,6 +16,8 @@ pub(crate) struct Wiring {
     details: Option<Map<String, Value>>,
     provider: Option<String>,
     rotation: i64,
+    /// Details that the class speaks of and that cannot be told, and why.
+    missing: Vec<String>,
     objects: [Option<Value>; 4],
 }
 
@@ -117,7 +119,7 @@ impl Wiring {
                     Ok(Value::Null) => {}
                     Ok(made) => drop(all.insert(key.clone(), made)),
                     // what the implementation does not say yet, it will say in a later version
-                    Err(error) => tracing::debug!(key, %error, "a connection detail is not there yet"),
+                    Err(error) => self.missing.push(format!("{key} ({error})")),
                 }
             }
         }
@@ -130,6 +132,7 @@ impl Wiring {
             details: self.details.as_ref(),
             provider: self.provider.as_deref(),
             rotation: self.rotation,
+            missing: &self.missing,
             secret: self.objects[0].as_ref(),
             config_map: self.objects[1].as_ref(),
             service: self.objects[2].as_ref(),

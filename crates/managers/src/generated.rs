@@ -122,6 +122,10 @@ impl Desk {
                 let message = format!("class {name} cannot make it: {said}: {advice}");
                 self.send(refused_claim(&object, &message, &time)).await?;
             }
+            if broken.purpose.starts_with("write the connection") && broken.failure.is_refusal() {
+                let message = format!("its connection details cannot be written: {}", broken.failure.message);
+                self.send(refused_claim(&object, &message, &time)).await?;
+            }
             return Err(broken.into());
         }
         // what has the name of its connection details is not followed, and a consumer that came and went may never be shown

@@ -23,6 +23,8 @@ pub struct Connection<'c> {
     pub provider: Option<&'c str>,
     /// The rotation that the details' credentials are from; 0: the first.
     pub rotation: i64,
+    /// Details that the class speaks of and that are not there, and why.
+    pub missing: &'c [String],
     /// The Secret that exists under the binding's name, ours or not.
     pub secret: Option<&'c Value>,
     /// The ConfigMap that exists under it.
@@ -102,12 +104,23 @@ impl<'c> Connection<'c> {
                     Lead::Nowhere if host.is_empty() => {
                         format!("the Secret and ConfigMap {name} hold the connection details")
                     }
-                    Lead::Nowhere => format!(
-                        "the Secret and ConfigMap {name} hold the connection details; no Service can lead to {host}, which is of its machine alone"
-                    ),
+                    Lead::Nowhere => {
+                        let alone = host.parse::<IpAddr>().is_ok();
+                        let why = if alone { "of its machine alone" } else { "no DNS name" };
+                        format!(
+                            "the Secret and ConfigMap {name} hold the connection details; no Service can lead to {host:?}, which is {why}"
+                        )
+                    }
                     _ => format!("the Secret, ConfigMap and Service {name} hold the connection details"),
                 };
-                (json!({"name": name}), vec![Condition::new("ConnectionReady", true, "Written", message)])
+                let condition = match self.missing {
+                    [] => Condition::new("ConnectionReady", true, "Written", message),
+                    missing => {
+                        let message = format!("{message}; not there yet: {}", missing.join("; "));
+                        Condition::new("ConnectionReady", false, "Incomplete", message)
+                    }
+                };
+                (json!({"name": name}), vec![condition])
             }
         }
     }
@@ -131,9 +144,21 @@ impl Lead {
             Ok(address) if address == IpAddr::from([127, 0, 0, 1]) => Lead::Name("localhost".into()),
             Ok(address) if address.is_loopback() => Lead::Nowhere,
             Ok(address) => Lead::Address(address),
-            Err(_) => Lead::Name(host),
+            Err(_) if is_dns_name(&host) => Lead::Name(host),
+            Err(_) => Lead::Nowhere,
         }
     }
+}
+
+/// Whether a Service takes it as its external name.
+fn is_dns_name(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let label = |l: &str| {
+        let (first, last) = (l.bytes().next(), l.bytes().last());
+        l.bytes().all(|b| letter(b) || b == b'-') && first.is_some_and(letter) && last.is_some_and(letter)
+    };
+    host.len() <= 253 && host.split('.').all(label)
 }
 
 fn ours(object: &Value, claim: &Value) -> bool {
@@ -176,7 +201,7 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": public});
     bring(connection.secret, secret, &["data"], "write the connection Secret", plan);
     bring(connection.config_map, config_map, &["data"], "write the connection ConfigMap", plan);
-    let port = all.get("port").and_then(|p| plain(p).parse::<u16>().ok());
+    let port = all.get("port").and_then(|p| plain(p).parse::<u16>().ok()).filter(|port| *port > 0);
     let ports = port.map(|p| json!([{"name": "main", "port": p, "protocol": "TCP"}]));
     let (spec, address) = match Lead::of(&all) {
         Lead::Nowhere => (None, None),

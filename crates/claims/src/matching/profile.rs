@@ -65,6 +65,10 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
     refused.extend(ask.wish.modes.iter().filter(|m| !modes.contains(m)).map(|m| Refusal::Mode(m.to_string())));
     let (capacity, too) = capacity(rules, judge, ask, profile);
     refused.extend(too);
+    if rules.volumes && ask.wish.selector.is_some() {
+        // as Kubernetes' provisioners have it
+        refused.push(Refusal::Selector);
+    }
     let made = Made { attributes: attributes.into(), capacity, capabilities, modes };
     if refused.is_empty() {
         // selectors choose among what is there; an expression says what the claim can use

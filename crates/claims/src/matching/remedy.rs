@@ -234,6 +234,7 @@ impl Index {
                     Field::Request(i, to)
                 }
                 Refusal::TooLarge(i) => Field::Limit(i, None),
+                Refusal::Selector => Field::WithoutSelector,
                 _ => return None,
             };
             fields.push(field);

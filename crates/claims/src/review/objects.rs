@@ -48,6 +48,10 @@ fn making(kind: &ResourceType, fields: &Value, old: &Value, path: &Path, place: 
     }
     for (key, value) in fields["connection"].as_object().into_iter().flatten() {
         let path = path.field("connection").field(key);
+        let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+        if key.len() > 253 || !key.bytes().all(fine) {
+            errors.push(path.error("is no key of a Secret: letters, digits, -, _ and . are"));
+        }
         match value.as_str() {
             _ if *value == old["connection"][key] => {}
             // a text with ${…} is a template, any other is an expression
@@ -63,8 +67,16 @@ fn making(kind: &ResourceType, fields: &Value, old: &Value, path: &Path, place: 
 
 /// What is wrong with the expressions of a template; its form is judged elsewhere.
 fn filled(kind: Option<&ResourceType>, template: &Value, path: &Path, place: Place) -> Vec<FieldError> {
-    let all = template::expressions(template).unwrap_or_default().into_iter();
-    let wrong = all.filter_map(|(field, expression)| {
+    let all = match template::expressions(template) {
+        Ok(all) => all,
+        // the form of a template is judged where the rest of it is
+        Err(error) if matches!(place, Place::Connection | Place::Offers | Place::Volume) => {
+            let path = if error.field.is_empty() { path.clone() } else { path.field(&error.field) };
+            return vec![path.error(error.message)];
+        }
+        Err(_) => Vec::new(),
+    };
+    let wrong = all.into_iter().filter_map(|(field, expression)| {
         let path = if field.is_empty() { path.clone() } else { path.field(&field) };
         expressions::check(kind, place, &expression).err().map(|error| path.error(error))
     });
@@ -235,7 +247,7 @@ pub(super) fn consumer(request: &Request<'_>) -> Verdict {
             && t.len() <= 253
             && t.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
     };
-    let mut errors = Vec::new();
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     if let Some(claims) = annotations["conductor.io/claims"].as_str() {
         for claim in claims.split(',').map(str::trim).filter(|c| !c.is_empty()) {
             let fine =
@@ -244,11 +256,15 @@ pub(super) fn consumer(request: &Request<'_>) -> Verdict {
                 let message = format!("{claim:?} must be KIND/NAME of a claim in the same namespace");
                 errors.push(path.field("conductor.io/claims").error(message));
             }
+            let volume = ["persistentvolumeclaim/", "persistentvolumeclaims/", "pvc/"];
+            if volume.iter().any(|kind| claim.to_ascii_lowercase().starts_with(kind)) {
+                warnings.push(format!("{claim} in conductor.io/claims has no effect: name volumes in spec.volumes"));
+            }
         }
     }
     if let Some(claim) = annotations["network.conductor.io/claim"].as_str().filter(|c| !label(c)) {
         let message = format!("{claim:?} must be the name of an IngressClaim in the same namespace");
         errors.push(path.field("network.conductor.io/claim").error(message));
     }
-    Verdict::of(errors, Vec::new())
+    Verdict::of(errors, warnings)
 }

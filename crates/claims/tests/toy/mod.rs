@@ -201,6 +201,7 @@ impl Api {
             connection: Connection {
                 details: details.as_ref(),
                 provider: Some("Thing"),
+                missing: &[],
                 rotation: thing.and_then(|i| i["status"]["rotated"].as_i64()).unwrap_or(0),
                 secret: get("Secret", namespace, &binding),
                 config_map: get("ConfigMap", namespace, &binding),

@@ -175,9 +175,11 @@ impl Job {
         let mounted = mounts::at(point).map_err(Trouble::io("read the mounts"))?;
         let loops = mounts::loops().map_err(Trouble::io("read the loop devices"))?;
         let shows = mounted.as_ref().and_then(|m| loops.iter().find(|l| l.device == m.device));
-        if shows.is_some_and(|l| l.deleted) {
+        let gone =
+            self.object.was_ready() && fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        if shows.is_some_and(|l| l.deleted || gone) {
             return Err(lost(format!(
-                "the image {} was deleted; its data can still be read at {} until that is unmounted: copy it away, then delete \
+                "the image {} was deleted or moved; its data can still be read at {} until that is unmounted: copy it away, then delete \
                  the claim or restore the image",
                 path.display(),
                 point.display()
