@@ -10,12 +10,13 @@ use std::time::Duration;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use conductor_apiserver::endpoint::Endpoint;
+use conductor_apiserver::endpoint::{self, Endpoint};
 use conductor_apiserver::pki::{Pair, Pki};
 use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::review::{Operation, Request};
 use conductor_managers::Api;
 use conductor_managers::api::Failure;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -38,12 +39,18 @@ pub enum Place {
 pub struct Webhook {
     known: Arc<Known>,
     place: Place,
-    ca: String,
+    host: String,
+    /// What the API server is to trust.
+    ca: Mutex<String>,
+    certificate: Arc<endpoint::Certificate>,
 }
+
+/// How often the certificate is looked at: another process may have replaced it.
+const LOOK: Duration = Duration::from_secs(60);
 
 impl Webhook {
     /// Begins to listen and to answer.
-    pub async fn start(api: &Api, listen: SocketAddr, url: Option<String>) -> anyhow::Result<Webhook> {
+    pub async fn start(api: &Api, listen: SocketAddr, url: Option<String>) -> anyhow::Result<Arc<Webhook>> {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr()?;
         let place = match url {
@@ -60,15 +67,37 @@ impl Webhook {
             }
         };
         let pair = pair(api, &host).await.context("cannot keep the webhook's certificate")?;
+        let ca = Mutex::new(pair.ca);
         let known = Arc::new(Known::default());
         known.follow(api);
         let endpoint = Endpoint::new(&pair.own, PATH)?;
-        let judging = known.clone();
+        let (judging, certificate) = (known.clone(), endpoint.certificate());
         tokio::spawn(endpoint.serve(listener, move |review: Value| {
             let known = judging.clone();
             async move { judge(&known, &review["request"]).await }
         }));
-        Ok(Webhook { known, place, ca: pair.ca })
+        let webhook = Arc::new(Webhook { known, place, host, ca, certificate });
+        let (keeping, api) = (webhook.clone(), api.clone());
+        tokio::spawn(async move { keeping.keep(&api).await });
+        Ok(webhook)
+    }
+
+    /// Keeps the certificate as its Secret has it, for as long as this runs.
+    async fn keep(&self, api: &Api) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            match pair(api, &self.host).await {
+                Ok(pair) if *self.ca.lock() == pair.ca => {}
+                Ok(pair) => match self.certificate.replace(&pair.own) {
+                    Ok(()) => {
+                        *self.ca.lock() = pair.ca;
+                        self.known.changed.notify_one();
+                    }
+                    Err(error) => tracing::warn!(%error, "the webhook's certificate cannot be used"),
+                },
+                Err(error) => tracing::warn!(%error, "the webhook's certificate cannot be read"),
+            }
+        }
     }
 
     /// Where it is reached, for people.
@@ -99,7 +128,7 @@ impl Webhook {
     }
 
     fn configuration(&self) -> Value {
-        let mut client = json!({"caBundle": STANDARD.encode(&self.ca)});
+        let mut client = json!({"caBundle": STANDARD.encode(self.ca.lock().as_bytes())});
         match &self.place {
             Place::Url(url) => client["url"] = json!(format!("{url}{PATH}")),
             Place::Service => client["service"] = json!({"namespace": SYSTEM_NAMESPACE, "name": NAME, "path": PATH}),
@@ -138,6 +167,8 @@ struct Certificate {
 
 /// The certificate that all processes share; made anew before it runs out, or when it is for another host.
 async fn pair(api: &Api, host: &str) -> anyhow::Result<Certificate> {
+    // processes that have not looked yet still show the one before
+    let mut before = String::new();
     const HOST: &str = "conductor.io/host";
     const UNTIL: &str = "conductor.io/made-on-day";
     let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs() / 86_400;
@@ -152,8 +183,9 @@ async fn pair(api: &Api, host: &str) -> anyhow::Result<Certificate> {
             };
             if note(HOST) == host && today < day + 300 {
                 let own = Pair { certificate: text("tls.crt"), key: text("tls.key") };
-                return Ok(Certificate { ca: text("ca.crt"), own });
+                return Ok(Certificate { ca: text("ca.crt") + &text("before.crt"), own });
             }
+            before = text("ca.crt");
         }
         let pki = Pki::ephemeral()?;
         let made = match host.parse() {
@@ -165,6 +197,7 @@ async fn pair(api: &Api, host: &str) -> anyhow::Result<Certificate> {
             "metadata": {"name": NAME, "namespace": SYSTEM_NAMESPACE, "annotations": {HOST: host, UNTIL: today.to_string()}},
             "data": {
                 "ca.crt": STANDARD.encode(pki.ca()),
+                "before.crt": STANDARD.encode(&before),
                 "tls.crt": STANDARD.encode(&made.certificate),
                 "tls.key": STANDARD.encode(&made.key),
             },
@@ -181,7 +214,7 @@ async fn pair(api: &Api, host: &str) -> anyhow::Result<Certificate> {
             }
         };
         match written {
-            Ok(_) => return Ok(Certificate { ca: pki.ca().to_owned(), own: made }),
+            Ok(_) => return Ok(Certificate { ca: pki.ca().to_owned() + &before, own: made }),
             // another process was faster
             Err(Failure { code: 409, .. }) => {}
             Err(failure) => return Err(failure.into()),
