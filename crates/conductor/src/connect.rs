@@ -81,7 +81,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 async fn directory(api: &Api, claim: &Value) -> anyhow::Result<String> {
     let volume = text(&claim["spec"]["volumeName"]);
     anyhow::ensure!(!volume.is_empty(), "it is {}: see conductor explain", text(&claim["status"]["phase"]));
-    let volume = api.get("v1", "PersistentVolume", "", volume).await?.context("its volume is gone")?;
+    let volume = match api.get("v1", "PersistentVolume", "", volume).await {
+        Err(failure) if failure.code == 403 => {
+            bail!(
+                "where its files are is not yours to see: use the claim in a Pod, or ask an administrator ({})",
+                failure.message
+            )
+        }
+        volume => volume?.context("its volume is gone")?,
+    };
     let places = [&volume["spec"]["local"]["path"], &volume["spec"]["hostPath"]["path"]];
     let path = places.into_iter().find_map(Value::as_str).context("its volume is not a directory of a machine")?;
     let there = std::path::Path::new(path).is_dir();

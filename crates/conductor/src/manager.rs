@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use conductor_managers::{Api, Managers, Options, install};
+use kube::config::{Kubeconfig, KubeconfigError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::webhook::Webhook;
@@ -31,16 +32,26 @@ impl Cluster {
             (None, true) => None,
             (None, false) => ours.filter(|file| file.exists()),
         };
+        let named = match (&file, from_env) {
+            (Some(file), _) => file.display().to_string(),
+            (None, true) => std::env::var("KUBECONFIG").unwrap_or_default(),
+            (None, false) => "~/.kube/config".to_owned(),
+        };
+        let unusable = |error: KubeconfigError| unusable(&named, &error);
         let config = match file {
             Some(file) => {
-                let kubeconfig = kube::config::Kubeconfig::read_from(&file)
-                    .with_context(|| format!("cannot read kubeconfig {}", file.display()))?;
-                kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?
+                let kubeconfig = Kubeconfig::read_from(&file).map_err(unusable)?;
+                kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)?
             }
-            None if self.context.is_some() || from_env => kube::Config::from_kubeconfig(&options).await?,
-            None => kube::Config::infer().await.context("give --kubeconfig FILE, or set KUBECONFIG")?,
+            None if self.context.is_some() || from_env => {
+                kube::Config::from_kubeconfig(&options).await.map_err(unusable)?
+            }
+            None => kube::Config::infer().await.ok().context(
+                "there is no kubeconfig, neither in ~/.conductor nor in ~/.kube: start a server with conductor up, or say \
+                 which with KUBECONFIG or --kubeconfig FILE",
+            )?,
         };
-        Ok(kube::Client::try_from(config)?)
+        kube::Client::try_from(config).with_context(|| format!("kubeconfig {named} cannot be used"))
     }
 
     /// The API behind it.
@@ -49,6 +60,20 @@ impl Cluster {
         let namespace = client.default_namespace().to_owned();
         Ok((Api::new(client), namespace))
     }
+}
+
+/// Which file cannot be used, why, and what to do.
+fn unusable(file: &str, error: &KubeconfigError) -> anyhow::Error {
+    let (why, what) = match error {
+        KubeconfigError::ReadConfig(error, _) => (error.to_string(), "see that it is there and may be read"),
+        KubeconfigError::Parse(_) => ("it is no YAML of a kubeconfig".to_owned(), "correct it"),
+        KubeconfigError::CurrentContextNotSet => ("it has no current-context".to_owned(), "say which with --context"),
+        KubeconfigError::LoadContext(name) => (format!("it has no context {name}"), "correct --context"),
+        other => (other.to_string(), "correct it"),
+    };
+    anyhow::anyhow!(
+        "cannot use kubeconfig {file}: {why}: {what}, or name another with --kubeconfig FILE; conductor up writes one into its data directory"
+    )
 }
 
 /// Run the managers: bind claims, make what is missing, clean what comes back.

@@ -29,6 +29,12 @@ pub fn start(server: &Server, admin: &Api, data_dir: &Path) -> JoinSet<()> {
     let mut running = JoinSet::new();
     for provider in all() {
         let name = provider.name;
+        let left = conductor_local::stray::audit(name, &data_dir.join("providers").join(name)).len();
+        if left > 0 {
+            tracing::warn!(
+                "{left} things of provider {name} belong to data directories that were removed: conductor audit"
+            );
+        }
         let home = match Home::open(data_dir, name) {
             Ok(home) => home,
             Err(error) => {

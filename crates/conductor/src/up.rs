@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,9 +26,8 @@ use crate::review::{Known, Review};
     after_help = "Examples:\n  conductor up\n  conductor up --data-dir /var/lib/conductor --listen 127.0.0.1:6443\n\nThen, in another terminal:\n  export KUBECONFIG=$HOME/.conductor/kubeconfig\n  kubectl get namespaces"
 )]
 pub struct Args {
-    /// Where all state is kept: objects, certificates, keys
-    #[arg(long, value_name = "DIR", env = "CONDUCTOR_DATA_DIR", default_value_os_t = default_dir())]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    data_dir: DataDir,
     /// Where to listen; port 0 picks a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
@@ -52,14 +51,27 @@ const LEASE: Duration = Duration::from_secs(60);
 /// How long the types of claims may keep the word that it is ready.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a server keeps its state unless told otherwise.
-pub fn default_dir() -> PathBuf {
-    std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from).join(".conductor")
+/// Where a server keeps its state.
+#[derive(clap::Args)]
+pub struct DataDir {
+    /// Where all state of the server is kept: objects, certificates, keys [default: ~/.conductor]
+    #[arg(long, value_name = "DIR", env = "CONDUCTOR_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl DataDir {
+    /// The directory that is meant.
+    pub fn path(&self) -> anyhow::Result<PathBuf> {
+        let home = || std::env::var_os("HOME").filter(|home| !home.is_empty());
+        let usual = || home().map(|home| PathBuf::from(home).join(".conductor"));
+        self.data_dir.clone().or_else(usual).context("HOME is not set: say where state is kept with --data-dir DIR")
+    }
 }
 
 /// Runs until it is told to stop.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
+    let data_dir = args.data_dir.path()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let known = Arc::new(Known::default());
@@ -74,23 +86,23 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     let server = Server::start(ServerOptions {
-        data_dir: Some(args.data_dir.clone()),
+        data_dir: Some(data_dir.clone()),
         token_file: args.token_auth_file,
         audit,
         admission: vec![Box::new(Review(known.clone()))],
         ..ServerOptions::default()
     })
     .await
-    .with_context(|| format!("cannot start on data directory {}", args.data_dir.display()))?;
+    .with_context(|| format!("cannot start on data directory {}{}", data_dir.display(), left_mounted(&data_dir)))?;
     let listening =
         server.listen(args.listen).await.context("choose another --listen address, or port 0 for a free one")?;
-    let path = args.kubeconfig.unwrap_or_else(|| args.data_dir.join("kubeconfig"));
+    let path = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
     let url = format!("https://{}", reachable(listening.address));
     let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
     pki::write_secret(&path, kubeconfig.as_bytes())?;
 
     let (types, served) = oneshot::channel();
-    let managing = tokio::spawn(manage(server.clone(), known, args.data_dir.clone(), types));
+    let managing = tokio::spawn(manage(server.clone(), known, data_dir.clone(), types));
     // Whoever reads that it is ready can make a claim. What goes wrong with the types is logged, and the API is there all the same.
     tokio::select! {
         _ = served => {}
@@ -102,7 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     // Nobody need listen: a closed standard output does not end the server.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "conductor is ready on {url} after {:.0} ms", started.elapsed().as_secs_f64() * 1000.0);
-    let _ = writeln!(out, "  state       {}", args.data_dir.display());
+    let _ = writeln!(out, "  state       {}", data_dir.display());
     let _ = writeln!(out, "  kubeconfig  {}", path.display());
     let own = std::env::args().next().unwrap_or_else(|| "conductor".into());
     let _ = writeln!(
@@ -120,6 +132,22 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     stop(&server, listening, &managing).await
+}
+
+/// What to do where a data directory was removed while volumes of it were mounted; empty: none are, or it is whole.
+fn left_mounted(data_dir: &Path) -> String {
+    let whole = data_dir.join("pki").exists();
+    let all = conductor_volumes::mounts::all().unwrap_or_default();
+    let below: Vec<String> =
+        all.iter().filter(|m| m.point.starts_with(data_dir)).map(|m| m.point.display().to_string()).collect();
+    match whole || below.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", which seems to be what is left of one that was removed (umount {}; rm -r {})",
+            below.join(" "),
+            data_dir.display()
+        ),
+    }
 }
 
 async fn stop(server: &Server, listening: Listening, managing: &JoinHandle<()>) -> anyhow::Result<()> {

@@ -40,9 +40,8 @@ struct Add {
     /// Where to write the kubeconfig; `-` for standard output [default: NAME.kubeconfig]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The data directory of the server
-    #[arg(long, value_name = "DIR", env = "CONDUCTOR_DATA_DIR", default_value_os_t = crate::up::default_dir())]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    data_dir: crate::up::DataDir,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -75,7 +74,8 @@ impl Add {
             }
             _ => {}
         }
-        let admin = self.data_dir.join("kubeconfig");
+        let data_dir = self.data_dir.path()?;
+        let admin = data_dir.join("kubeconfig");
         let kubeconfig = kube::config::Kubeconfig::read_from(&admin).with_context(|| {
             format!("cannot read {}: is this the data directory of a server that has run?", admin.display())
         })?;
@@ -89,7 +89,7 @@ impl Add {
                 format!("cannot apply {} {}: does conductor up run?", object["kind"], object["metadata"]["name"])
             })?;
         }
-        let pki = Pki::open(&self.data_dir.join("pki"))?;
+        let pki = Pki::open(&data_dir.join("pki"))?;
         let mut text = pki.kubeconfig(&url, &self.name, None)?;
         if let Some(namespace) = &self.namespace {
             text = text.replace(

@@ -109,6 +109,12 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
     assert!(first.contains("apt-get install") && !explained.contains("can make it"), "{explained}");
     let explained = world.conductor(&["explain", "rdbc/postgres"]);
     assert!(explained.lines().nth(1).unwrap_or_default().contains("apt-get install postgresql"), "{explained}");
+    // and no way out is one that leads nowhere
+    claim(DATABASES, "storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "typo", "postgresql");
+    world.until(&format!("{DATABASES}/typo"), "waiting", |c| c["status"]["phase"] == "Pending");
+    let explained = world.conductor(&["explain", "rdbc/typo"]);
+    assert!(!explained.contains("would bind it (to class"), "{explained}");
+    world.delete_now(&format!("{DATABASES}/typo"));
     let classes = world.conductor(&["classes"]);
     let row = |claim: &str, class: &str| {
         let is = |line: &&str| line.split_whitespace().take(2).eq([claim, class]);
@@ -160,7 +166,14 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
     if may_mount("file systems come") {
         install(programs, &["mount", "losetup", "mkfs.ext4", "resize2fs", "e2fsck"]);
         world.until(&format!("{VOLUMES}/files"), "bound", |c| c["status"]["phase"] == "Bound");
-        // one file system is there and another is not
+        // one file system is there and another is not: known before anyone asks for it
+        let row = |class: &str| {
+            let classes = world.conductor(&["classes"]);
+            let is = |line: &&str| line.split_whitespace().take(2).eq(["PersistentVolumeClaim", class]);
+            classes.lines().find(is).map(str::to_owned).unwrap_or_default()
+        };
+        soon("known", || row("gold").contains("apt-get install xfsprogs").then_some(()));
+        assert!(!row("silver").contains("lacks"), "{}", row("silver"));
         world.create(VOLUMES, &volume("large", "gold", "300Mi"));
         told(&world, "large", "apt-get install xfsprogs");
         install(programs, &["mkfs.xfs", "xfs_growfs"]);

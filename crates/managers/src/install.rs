@@ -207,6 +207,11 @@ pub fn provider_crd() -> Value {
             "type": "object",
             "properties": {
                 "apiVersion": text, "kind": text, "available": {"type": "boolean"}, "message": text,
+                // for those only whose spec has the field, or whose field has the value
+                "lacks": {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"field": text, "value": text, "message": text}},
+                },
             },
         },
     });
@@ -246,6 +251,7 @@ pub fn provider_crd() -> Value {
                 "additionalPrinterColumns": [
                     {"name": "Kinds", "type": "string", "jsonPath": ".status.kinds[*].kind"},
                     {"name": "Lacks", "type": "string", "jsonPath": ".status.kinds[?(@.available==false)].message"},
+                    {"name": "Partly lacks", "type": "string", "jsonPath": ".status.kinds[*].lacks[*].message"},
                     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
                 ],
             }],

@@ -180,8 +180,12 @@ fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
     match policy(scene.resource) {
         Reclaim::Delete => plan.delete(scene.resource, "its reclaimPolicy is Delete"),
         Reclaim::Retain => {
-            let message = "kept with its data: delete it when the data is no longer needed (its implementation stays), or set reclaimPolicy to Recycle";
-            say(scene, "Released", "Retained", message, json!({}), &[], plan);
+            let may = scene.kind.reclaim_policies.contains(&Reclaim::Recycle);
+            let or = if may { ", or set reclaimPolicy to Recycle" } else { "" };
+            let message = format!(
+                "kept with its data: delete it when the data is no longer needed (its implementation stays){or}"
+            );
+            say(scene, "Released", "Retained", &message, json!({}), &[], plan);
         }
         Reclaim::Recycle => {
             let Some(first) = scene.found.first().and_then(|f| f.object) else {

@@ -93,6 +93,7 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
     resource.extend([
         column("Policy", "string", ".spec.reclaimPolicy", 0),
         column("Phase", "string", ".status.phase", 0),
+        column("Namespace", "string", ".spec.claimRefs[*].namespace", 0),
         column("Claim", "string", ".spec.claimRefs[*].name", 0),
         column("Implementation", "string", ".status.implementationRef", 1),
         column("Reason", "string", ".status.message", 0),

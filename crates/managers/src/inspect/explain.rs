@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use conductor_claims::amount::Amount;
 use conductor_claims::lifecycle::{condition_of, refused};
 use conductor_claims::matching::{Decision, Ledger, Reason, Refusal, Why};
+use conductor_claims::rules::Rules;
 use conductor_claims::views::{Phase, Taken};
 use serde_json::{Value, json};
 
@@ -37,7 +39,7 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     let Some(claim) = api.get(&api_version, &kind_name, namespace, name).await? else {
         return Err(Unanswered::Question(format!("there is no {kind_name} {name} in namespace {namespace}")));
     };
-    let snapshot = Snapshot::read(api, kind, namespace).await?;
+    let mut snapshot = Snapshot::read(api, kind, namespace).await?;
     if !snapshot.seen {
         // without the right to see resources: what the claim says of itself, numbers and no names
         return Ok(own_words(&claim));
@@ -75,6 +77,16 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             ledger.decision = rights::refused(class);
         }
     }
+    agree(&mut ledger, &rules);
+    // what cannot be made here is no way out
+    let lacking: Vec<String> =
+        snapshot.index.profiles().map(|p| p.name.to_string()).filter(|class| snapshot.lacks(class).is_some()).collect();
+    if ledger.remedy.as_ref().is_some_and(|r| r.class && lacking.iter().any(|class| **class == *r.target)) {
+        for class in &lacking {
+            snapshot.index.remove_profile(class);
+        }
+        ledger.remedy = snapshot.index.explain(&ask, &judge).remedy;
+    }
     for candidate in ledger.candidates.iter_mut().filter(|c| c.class && c.refusal.is_none()) {
         if snapshot.lacks(&candidate.name).is_some() {
             candidate.refusal = Some(Refusal::Taken(Taken::Phase(Phase::Pending)));
@@ -82,6 +94,25 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
         }
     }
     Ok(shown(&claim, &kind_name, &ledger, &snapshot))
+}
+
+/// What is decided about one resource, by its name or because it refers to the claim, its row says too.
+fn agree(ledger: &mut Ledger, rules: &Rules) {
+    let (name, said, fits) = match &ledger.decision {
+        Decision::Bind { resource, why: Why::Held } => (resource, "is bound to this claim".to_owned(), true),
+        Decision::Bind { resource, why: Why::Named } => (resource, "is named by the claim".to_owned(), true),
+        Decision::Bind { resource, why: Why::Reserved } => (resource, "is reserved for the claim".to_owned(), true),
+        Decision::Wait { reason: Reason::NamedRefused(name, why) | Reason::ReservedRefused(name, why), .. } => {
+            (name, refused(rules, why), false)
+        }
+        _ => return,
+    };
+    for candidate in ledger.candidates.iter_mut().filter(|c| !c.class && c.name == *name) {
+        candidate.text.clone_from(&said);
+        if fits {
+            candidate.refusal = None;
+        }
+    }
 }
 
 fn own_words(claim: &Value) -> Explanation {
@@ -128,9 +159,10 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
         }
         Decision::Provision { class, made } => {
             let rules = snapshot.kind.rules();
-            let amounts: Vec<String> =
-                rules.capacities.iter().zip(made.capacity.iter()).map(|(c, a)| format!("{} {a}", c.name)).collect();
-            format!("nothing fits; class {class} makes a {resource} with {}", amounts.join(", "))
+            let some = rules.capacities.iter().zip(made.capacity.iter()).filter(|(_, a)| **a > Amount::ZERO);
+            let amounts: Vec<String> = some.map(|(c, a)| format!("{} {a}", c.name)).collect();
+            let with = if amounts.is_empty() { "" } else { " with " };
+            format!("nothing fits; class {class} makes a {resource}{with}{}", amounts.join(", "))
         }
         Decision::Wait { reason, summary } => {
             let rules = snapshot.kind.rules();
@@ -170,7 +202,13 @@ fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Exp
     let (namespace, name) = (text(&claim["metadata"]["namespace"]), text(&claim["metadata"]["name"]));
     let phase = Some(text(&claim["status"]["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
     let (_, resource) = snapshot.kind.resource();
-    let said = sentence(&ledger.decision, resource, snapshot);
+    let said = match &ledger.decision {
+        // it has what it would not be given again
+        Decision::Wait { reason: Reason::NamedRefused(name, why), .. } if phase == "Bound" => {
+            format!("stays bound to {resource} {name}: {}", refused(&snapshot.kind.rules(), why))
+        }
+        decision => sentence(decision, resource, snapshot),
+    };
     let bound = snapshot.kind.named(claim);
     let mut out = format!("{kind} {namespace}/{name}: {phase}");
     if !bound.is_empty() {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use conductor_claims::lifecycle::Target;
 use conductor_claims::matching::Decision;
 use conductor_claims::types::ResourceType;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::explain::{sentence, trouble};
 use super::{Snapshot, Unanswered, kinds};
-use crate::api::Api;
+use crate::api::{Api, Failure, JSON, MERGE};
 use crate::expressions::{ClaimJudge, Evaluator};
 use crate::kind::Kind;
 
@@ -32,9 +34,14 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     for object in objects.iter().filter(|o| text(&o["kind"]) == "ResourceType") {
         types.extend(ResourceType::parse(object).ok().map(|kind| Kind::Generated(Box::new(kind))));
     }
+    let objects = &with_namespaces(api, objects, namespace).await?;
     let mut snapshots: BTreeMap<String, Snapshot> = BTreeMap::new();
     let mut all = Vec::new();
     for (number, object) in objects.iter().enumerate() {
+        if let Some(refused) = rehearse(api, object).await? {
+            all.push(Outlook { object: shown(object), text: format!("is refused: {refused}"), trouble: true });
+            continue;
+        }
         let mut object = object.clone();
         let (version, kind) = (text(&object["apiVersion"]).to_owned(), text(&object["kind"]).to_owned());
         let is = |gvk: (String, &str)| gvk.0 == version && gvk.1 == kind;
@@ -55,9 +62,6 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
         // as it would be once it is there
         object["metadata"]["uid"] = json!(format!("planned-{number}"));
         let (said, trouble) = if is(of.claim()) {
-            if object["metadata"]["namespace"].is_null() {
-                object["metadata"]["namespace"] = json!(namespace);
-            }
             let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
             match api.get(&version, &kind, space, own).await? {
                 Some(live) => {
@@ -87,6 +91,47 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
         all.push(Outlook { object: shown(&object), text: said, trouble });
     }
     Ok(all)
+}
+
+/// The objects, each in the namespace that it would be in.
+async fn with_namespaces(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<Value>, Failure> {
+    let mut all = Vec::new();
+    for object in objects {
+        let mut object = object.clone();
+        let namespaced = match api.served(text(&object["apiVersion"]), text(&object["kind"])).await {
+            Ok(served) => served.namespaced,
+            Err(failure) if failure.code == 404 => false,
+            Err(failure) => return Err(failure),
+        };
+        if namespaced && object["metadata"]["namespace"].is_null() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        all.push(object);
+    }
+    Ok(all)
+}
+
+/// What the server says when an object is applied as a rehearsal, strictly, as kubectl would; `None`: it takes it, or cannot tell, for
+/// what the object needs is not there yet.
+async fn rehearse(api: &Api, object: &Value) -> Result<Option<String>, Failure> {
+    let mut target = Target::of(object);
+    let name = std::mem::take(&mut target.name);
+    let path = match api.path(&target).await {
+        Ok(path) => path,
+        Err(failure) if failure.code == 404 => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    const HOW: &str = "dryRun=All&fieldValidation=Strict&fieldManager=conductor-plan";
+    let body = || object.to_string().into_bytes();
+    let mut said = api.call(Method::POST, &format!("{path}?{HOW}"), JSON, body()).await;
+    if said.as_ref().is_err_and(|failure| failure.code == 409) && !name.is_empty() {
+        said = api.call(Method::PATCH, &format!("{path}/{name}?{HOW}"), MERGE, body()).await;
+    }
+    match said {
+        Err(failure) if matches!(failure.code, 400 | 403 | 422) => Ok(Some(failure.message)),
+        Err(failure) if failure.reason == "Unreachable" => Err(failure),
+        _ => Ok(None),
+    }
 }
 
 fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {

@@ -129,6 +129,17 @@ async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered
     let binding = text(&object["status"]["binding"]["name"]);
     if !binding.is_empty() {
         node.children.push(Node::new("Secret", namespace, binding, "connection details"));
+        let own = |live: &Value| {
+            let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            owners.into_iter().any(|owner| owner["uid"] == object["metadata"]["uid"])
+        };
+        for (kind, what) in [("ConfigMap", "the public part of it"), ("Service", "names the endpoint")] {
+            match api.get("v1", kind, namespace, binding).await {
+                Ok(Some(live)) if own(&live) => node.children.push(Node::new(kind, namespace, binding, what)),
+                Err(failure) if failure.code != 403 => return Err(failure.into()),
+                _ => {}
+            }
+        }
     }
     if !named.is_empty() {
         let live = snapshot.resources.iter().find(|r| text(&r["metadata"]["name"]) == named);
@@ -154,7 +165,8 @@ async fn resource(api: &Api, kind: &Kind, object: &Value, with_claims: bool) -> 
     }
     if let Some(class) = &offer.shape.class {
         let there = api.get(&kind.class().0, kind.class().1, "", class).await?.is_some();
-        node.children.push(Node::new(kind.class().1, "", class, if there { "" } else { "gone" }));
+        let what = if there { "" } else { "a name, which nothing is made by: there is no such object" };
+        node.children.push(Node::new(kind.class().1, "", class, what));
     }
     let behind: Vec<Value> = match kind {
         Kind::Generated(_) => object["status"]["implementations"].as_array().cloned().unwrap_or_default(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use conductor_claims::extract::class_fields;
 use conductor_claims::lifecycle::{Condition, status_patch};
 use conductor_claims::review::{Serving, serving, standing, stands_for};
+use conductor_claims::template::Expressions;
 use conductor_claims::views::Phase;
 use conductor_claims::volumes::PROVISIONER;
 use http::Method;
@@ -15,6 +16,7 @@ use super::{API_VERSION, Types};
 use crate::api::{FIELD_MANAGER, Failure, JSON, MERGE};
 use crate::clock::now;
 use crate::desk::Desk;
+use crate::expressions::Evaluator;
 use crate::kind::Kind;
 use crate::volumes::TEMPLATE;
 
@@ -124,20 +126,36 @@ impl Types {
                 }
                 other => other.map(drop)?,
             }
-            if let Some(lack) = self.lack_of(api_version, kind) {
+            if let Some(lack) = self.lack_of(template, class) {
                 return Ok(Some(lack));
             }
         }
         Ok(None)
     }
 
-    /// What the provider of a kind says its machine lacks.
-    fn lack_of(&self, api_version: &str, kind: &str) -> Option<String> {
+    /// What the provider of a template's kind says its machine lacks, for the kind or for what the template makes of it.
+    fn lack_of(&self, template: &Value, class: &Value) -> Option<String> {
         let known = self.known.lock();
         let kinds = known.providers.values().flat_map(|p| p["status"]["kinds"].as_array().into_iter().flatten());
-        let of = |k: &&Value| text(&k["apiVersion"]) == api_version && text(&k["kind"]) == kind;
-        let lacking = kinds.filter(of).find(|k| k["available"] == false)?;
+        let of = |k: &&Value| k["apiVersion"] == template["apiVersion"] && k["kind"] == template["kind"];
+        let own: Vec<&Value> = kinds.filter(of).collect();
+        let some = own.iter().flat_map(|k| k["lacks"].as_array().into_iter().flatten());
+        let mut made = some.filter(|lack| makes(lack, template, class));
+        let lacking = own.iter().find(|k| k["available"] == false).copied().or_else(|| made.next())?;
         Some(text(&lacking["message"]).to_owned())
+    }
+}
+
+/// Whether a template of a class makes objects with a field as it is lacking for, as far as that is known without a claim.
+fn makes(lack: &Value, template: &Value, class: &Value) -> bool {
+    let field = &template["spec"][text(&lack["field"])];
+    let expression = field.as_str().and_then(|text| text.trim().strip_prefix("${")?.strip_suffix('}'));
+    match expression {
+        Some(expression) => {
+            let scope = BTreeMap::from([("class", class)]);
+            Evaluator::default().evaluate(expression, &scope).is_ok_and(|value| value == lack["value"])
+        }
+        None => *field == lack["value"],
     }
 }
 
@@ -172,4 +190,29 @@ fn census(desk: &Desk, manager: &Value, all: &[Value]) -> Vec<(String, Option<Ar
         (name.clone(), state.classes.get(&name).cloned(), count)
     };
     classes.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_makes_what_its_class_says() {
+        let class = json!({"parameters": {"fileSystem": "xfs"}});
+        let check = |lack: Value, spec: Value, expected: bool| {
+            assert_eq!(makes(&lack, &json!({"spec": spec}), &class), expected, "{lack} {spec}");
+        };
+        let xfs = || json!({"field": "fileSystem", "value": "xfs"});
+        check(xfs(), json!({"fileSystem": "xfs", "size": "1Gi"}), true);
+        check(xfs(), json!({"fileSystem": "${class.parameters.fileSystem}"}), true);
+        check(xfs(), json!({"fileSystem": "${claim.spec.kind}"}), false);
+        check(xfs(), json!({}), false);
+        check(
+            json!({"field": "fileSystem", "value": "ext4"}),
+            json!({"fileSystem": "${class.parameters.fileSystem}"}),
+            false,
+        );
+        check(json!({"field": "fileSystem"}), json!({}), true);
+        check(json!({"field": "ports"}), json!({"ports": {"http": 8080}}), false);
+    }
 }

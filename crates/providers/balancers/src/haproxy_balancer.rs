@@ -1,12 +1,12 @@
 //! HAProxyBalancer: an HAProxy of its own on an address of its own. Its configuration is what the API says, and nothing else.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Trouble};
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Partial, Report, Scene, Trouble};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -247,6 +247,21 @@ impl Kind for HAProxyBalancers {
 
     fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
         Box::pin(async { haproxy().map(drop) })
+    }
+
+    fn lacks(&self) -> Vec<Partial> {
+        let port = Ports::default().http;
+        // an address of this machine that nobody uses
+        let refused = TcpListener::bind(("127.255.255.253", port)).err();
+        match refused.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+            false => Vec::new(),
+            true => {
+                let what = format!("the privilege to listen on port {port}");
+                let remedy =
+                    "run conductor as root, or set spec.ports (http: 8080, https: 8443) in the class' template";
+                vec![Partial { field: "ports", value: None, lack: Lack::new(what, remedy) }]
+            }
+        }
     }
 
     fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {

@@ -29,7 +29,7 @@ impl Home {
         let dir = match fs::read_link(&link) {
             Ok(there) => there,
             Err(_) if !link.exists() && is_root() && !enterable(&data_dir) => {
-                Path::new("/var/lib/conductor").join(digest(&link)).join(name)
+                Path::new(crate::stray::HOMES).join(digest(&link)).join(name)
             }
             Err(_) => link.clone(),
         };
@@ -45,7 +45,13 @@ impl Home {
         open(&self.dir)?;
         match &self.link {
             Some(link) if *link != self.dir && fs::read_link(link).is_err() => {
-                open(link.parent().unwrap_or(link))?;
+                let shown = link.parent().unwrap_or(link);
+                open(shown)?;
+                // and back: whose it is can be told when the data directory is gone
+                let back = self.dir.with_file_name(crate::stray::OWNER);
+                if fs::read_link(&back).is_err() {
+                    std::os::unix::fs::symlink(shown, back)?;
+                }
                 std::os::unix::fs::symlink(&self.dir, link)
             }
             _ => Ok(()),

@@ -192,6 +192,17 @@ pub struct Scene {
     pub ledger: Arc<Ledger>,
 }
 
+/// What is missing for those objects of a kind whose spec has a field of this value.
+#[derive(Clone, Debug)]
+pub struct Partial {
+    /// The field of the spec.
+    pub field: &'static str,
+    /// Its value; `None`: those that do not have the field.
+    pub value: Option<&'static str>,
+    /// What is missing for them.
+    pub lack: Lack,
+}
+
 /// One kind of implementation.
 pub trait Kind: Send + Sync + 'static {
     /// Group and version.
@@ -205,6 +216,11 @@ pub trait Kind: Send + Sync + 'static {
 
     /// Whether this machine has all that is needed. Asked again and again.
     fn check(&self) -> BoxFuture<'_, Result<(), Lack>>;
+
+    /// What this machine lacks for some objects of the kind only.
+    fn lacks(&self) -> Vec<Partial> {
+        Vec::new()
+    }
 
     /// Brings the outside world in step with an object, and says how it is. Called for one object one at a time, again whenever
     /// something may have changed, and after any crash.

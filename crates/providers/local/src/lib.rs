@@ -22,11 +22,12 @@ pub mod promise;
 mod provider;
 mod reconcile;
 mod status;
+pub mod stray;
 mod supervisor;
 
 pub use account::Account;
 pub use home::Home;
-pub use kind::{BoxFuture, Finding, Kind, Object, Report, Scene, Scrubbed, Trouble, Wake};
+pub use kind::{BoxFuture, Finding, Kind, Object, Partial, Report, Scene, Scrubbed, Trouble, Wake};
 pub use lack::Lack;
 pub use promise::{Ledger, Stock};
 pub use provider::{Provider, run};

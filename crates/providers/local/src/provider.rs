@@ -1,6 +1,7 @@
 //! A provider: some kinds, the rights they need, and the object in the API that says how it is here.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ const ASKED: Duration = Duration::from_millis(500);
 ///   kinds:
 ///     - {apiVersion: database.local.conductor.io/v1alpha1, kind: PostgresInstance, available: false,
 ///        message: "the program postgres is missing: apt-get install postgresql"}
+///     - {apiVersion: volume.local.conductor.io/v1alpha1, kind: ImageVolume, available: true,
+///        lacks: [{field: fileSystem, value: xfs, message: "the program mkfs.xfs is missing: apt-get install xfsprogs"}]}
 /// ```
 pub async fn run(provider: Provider, client: kube::Client, home: Home) {
     let drivers: Arc<OnceLock<Vec<Arc<Driver>>>> = Arc::default();
@@ -68,7 +71,7 @@ pub async fn run(provider: Provider, client: kube::Client, home: Home) {
         tasks.spawn(each);
     }
     let _ = drivers.set(all.clone());
-    let presence = Presence { name: provider.name, client, drivers: all };
+    let presence = Presence { name: provider.name, client, drivers: all, home: scene.home.path().to_owned() };
     tasks.spawn(presence.run());
     while tasks.join_next().await.is_some() {}
 }
@@ -94,6 +97,7 @@ struct Presence {
     name: &'static str,
     client: kube::Client,
     drivers: Vec<Arc<Driver>>,
+    home: PathBuf,
 }
 
 impl Presence {
@@ -106,7 +110,8 @@ impl Presence {
         let mut checked: Option<tokio::time::Instant> = None;
         let mut said = Value::Null;
         loop {
-            let lacking = said.as_array().is_none_or(|kinds| kinds.iter().any(|kind| kind["available"] == false));
+            let lacks = |kind: &Value| kind["available"] == false || !kind["lacks"].is_null();
+            let lacking = said.as_array().is_none_or(|kinds| kinds.iter().any(lacks));
             let pause = if lacking { CHECK.0 } else { CHECK.1 };
             if checked.is_none_or(|at| at.elapsed() >= pause) {
                 checked = Some(tokio::time::Instant::now());
@@ -131,8 +136,18 @@ impl Presence {
             let mut entry = json!({
                 "apiVersion": driver.kind.api_version(), "kind": driver.kind.kind(), "available": lack.is_none(),
             });
+            let some = if lack.is_none() { driver.kind.lacks() } else { Vec::new() }.into_iter();
             if let Some(lack) = lack {
                 entry["message"] = json!(lack);
+            }
+            let some: Vec<Value> = some
+                .map(|some| match some.value {
+                    Some(value) => json!({"field": some.field, "value": value, "message": some.lack.to_string()}),
+                    None => json!({"field": some.field, "message": some.lack.to_string()}),
+                })
+                .collect();
+            if !some.is_empty() {
+                entry["lacks"] = Value::Array(some);
             }
             entry
         });
@@ -175,7 +190,7 @@ impl Presence {
     }
 
     async fn audit(&self) -> Value {
-        let mut findings: Vec<Finding> = Vec::new();
+        let mut findings: Vec<Finding> = crate::stray::audit(self.name, &self.home);
         for driver in &self.drivers {
             let found = match driver.objects().await {
                 Ok(objects) => driver.kind.audit(&objects).await,

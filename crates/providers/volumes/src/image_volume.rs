@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, Stock, Trouble};
+use conductor_local::{
+    BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Partial, Report, Scene, Scrubbed, Stock, Trouble,
+};
 use conductor_machinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
@@ -375,6 +377,20 @@ impl Kind for ImageVolumes {
         })
     }
 
+    fn lacks(&self) -> Vec<Partial> {
+        let mut all = Vec::new();
+        for (value, file_system) in
+            [(None, FileSystem::Ext4), (Some("ext4"), FileSystem::Ext4), (Some("xfs"), FileSystem::Xfs)]
+        {
+            let missing = lacks::for_images(file_system);
+            if !missing.is_empty() {
+                let what = format!("what images with {} need", file_system.name());
+                all.push(Partial { field: "fileSystem", value, lack: Lack::new(what, missing.join("; ")) });
+            }
+        }
+        all
+    }
+
     fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {
         Box::pin(self.look(object))
     }
@@ -456,6 +472,16 @@ fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Finding>> {
             find(device.device.display().to_string(), "loop-device-is-mounted", message);
         }
     }
+    for device in mounts::loops()?.into_iter().filter(|l| is_stray(&places.images, l)) {
+        let at = mounted.iter().filter(|m| m.device == device.device);
+        let unmount: String = at.map(|m| format!("umount {}; ", m.point.display())).collect();
+        let message = format!(
+            "it shows {}, and the data directory of that was removed: {unmount}losetup -d {}",
+            device.file.display(),
+            device.device.display()
+        );
+        find(device.device.display().to_string(), "loop-device-has-data-directory", message);
+    }
     for (object, path) in images.iter().filter(|(object, _)| is_ready(object) && !object.is_deleting()) {
         let name = format!("ImageVolume {}", object.name());
         // nothing is mounted while it is scrubbed
@@ -467,6 +493,12 @@ fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+/// Whether a loop device is what is left of another data directory.
+fn is_stray(own: &Path, device: &mounts::Loop) -> bool {
+    let images = device.file.parent().unwrap_or(&device.file);
+    device.deleted && images != own && !images.exists() && conductor_local::stray::is_of(&device.file, "volumes")
 }
 
 pub(crate) fn is_ready(object: &Object) -> bool {
