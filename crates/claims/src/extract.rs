@@ -247,7 +247,11 @@ fn measure(value: &Json, path: &Path) -> Result<Option<Measure>, FieldError> {
         Json::Null => return Ok(None),
         Json::Object(map) => {
             let bound = |key: &str| map.get(key).map(|v| amount(v, &path.field(key))).transpose();
-            Measure::Between(bound("min")?.unwrap_or_default(), bound("max")?)
+            let (least, most) = (bound("min")?.unwrap_or_default(), bound("max")?);
+            if most.is_some_and(|most| most < least) {
+                return Err(path.field("max").error(format!("is less than min, which is {least}")));
+            }
+            Measure::Between(least, most)
         }
         Json::Array(items) => {
             let read =

@@ -138,7 +138,11 @@ impl fmt::Display for Value {
         match self {
             Value::Text(text) => f.write_str(text),
             Value::Flag(flag) => write!(f, "{flag}"),
-            Value::Number(number) => write!(f, "{number}"),
+            Value::Number(number) => match (number.to_string(), number.nanos() % 1_000_000_000) {
+                // 3000 and not 3k: a count is no amount
+                (text, 0) if !text.ends_with('i') => write!(f, "{}", number.nanos() / 1_000_000_000),
+                (text, _) => f.write_str(&text),
+            },
             Value::Version(version) => write!(f, "{version}"),
             Value::Many(many) => write!(f, "[{}]", many.join(", ")),
         }

@@ -157,7 +157,9 @@ impl VersionRange {
                 total += 1;
                 rest = after.trim_start_matches([' ', ',', '\t']);
             }
-            if conditions.is_empty() {
+            // several words, of which one is no number, are no range that anything could be in
+            let word = |c: &Condition| matches!(c, Condition::Like(bound) if bound.parts.is_empty());
+            if conditions.is_empty() || (conditions.len() > 1 && conditions.iter().any(word)) {
                 return Err(RangeError::Form(text.to_owned()));
             }
             alternatives.push(conditions);

@@ -53,6 +53,13 @@ fn resources_claims_and_classes() {
     let claim = |spec: Value| of("RelationalDatabaseClaim", json!({"spec": spec}));
     create(claim(json!({})), "");
     create(claim(json!({"version": ">="})), "spec.version");
+    create(claim(json!({"version": "not a range"})), "spec.version");
+    create(claim(json!({"version": "latest"})), "");
+    create(claim(json!({"version": ">= 8 <9"})), "");
+    create(
+        resource(json!({"engine": "mysql", "implementationRef": {"name": "a"}})),
+        "spec.implementationRef.apiVersion",
+    );
     create(
         claim(json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})),
         "spec.selector.matchExpressions[0].operator",
@@ -136,6 +143,11 @@ fn expressions_are_checked_where_they_are_written() {
     create(class(json!({"connection": {"uri": "x://${password}"}})), "spec.connection.uri");
     create(class(json!({"offers": {"engine": "${claim.spec.engine}", "capacity": {"storage": "${'5Gi'}"}}})), "");
     create(class(json!({"offers": {"engine": "${resource.spec.engine}"}})), "spec.offers.engine");
+    create(class(json!({"offers": {"engine": "${claim.spec.engine"}})), "spec.offers.engine");
+    create(
+        class(json!({"offers": {"capacity": {"storage": {"min": "10Gi", "max": "1Gi"}}}})),
+        "spec.offers.capacity.storage.max",
+    );
     create(class(json!({"offers": {"capacity": {"storage": "${claim.spec.size}"}}})), "spec.offers.capacity.storage");
     // a resource has no claim
     let resource =
@@ -209,6 +221,14 @@ fn a_number_for_a_version_is_advised_against() {
 
 #[test]
 fn types_and_managers() {
+    let taken = |names: Value| {
+        json!({"apiVersion": "conductor.io/v1alpha1", "kind": "ResourceType", "metadata": {"name": "fakes.example.com"},
+            "spec": {"group": "example.com", "version": "v1", "names": names}})
+    };
+    let create = |object: Value, expected: &str| check(Operation::Create, object, Value::Null, &[], 0, expected);
+    create(taken(json!({"resource": "Fake"})), "");
+    create(taken(json!({"resource": "Fake", "claim": "BucketClaim"})), "spec.names");
+    create(taken(json!({"resource": "Fake", "shortNames": {"claim": "rdbc"}})), "spec.names");
     let database = &builtin_types().expect("types")[0];
     check(Operation::Create, database.clone(), Value::Null, &[], 0, "");
     check(Operation::Delete, Value::Null, database.clone(), &[], 0, "");

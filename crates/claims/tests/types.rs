@@ -167,7 +167,7 @@ fn definitions_have_the_shape_kubectl_shows() {
     assert_eq!((&resource["spec"]["scope"], &claim["spec"]["scope"]), (&json!("Cluster"), &json!("Namespaced")));
     let refs =
         &resource["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["claimRefs"];
-    assert_eq!(refs["x-kubernetes-list-map-keys"], json!(["uid"]));
+    assert_eq!(refs["x-kubernetes-list-map-keys"], json!(["namespace", "name", "uid"]));
     assert!(resource["spec"]["versions"][0]["subresources"]["status"].is_object());
     assert!(class["spec"]["versions"][0].get("subresources").is_none());
     let version =

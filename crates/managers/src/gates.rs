@@ -148,7 +148,14 @@ async fn look(
     let mut waits = Vec::new();
     let mut known = true;
     for (word, claim) in claims {
-        let Some(desk) = desks.iter().find(|desk| desk.words.contains(word)) else {
+        let mut called = desks.iter().filter(|desk| desk.words.contains(word));
+        let desk = called.next();
+        if let Some(other) = called.next() {
+            let names = [desk.map(|d| d.kind.name()).unwrap_or_default(), other.kind.name()].join(" and ");
+            waits.push(format!("{word}/{claim}, which may be of {names}: name it {word}.GROUP/{claim}"));
+            continue;
+        }
+        let Some(desk) = desk else {
             if since < AGAIN {
                 return Ok(false);
             }

@@ -500,7 +500,8 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
             let failed = matches!(refusal, Refusal::Taken(Taken::Phase(Phase::Failed)));
             let why = scene.resource.filter(|_| failed).and_then(|r| r["status"]["message"].as_str());
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            ("NamedRefused", format!("{} {name} cannot be used: {}{why}", kind.resource, refused(&rules, refusal)))
+            let refused = differing(scene, &rules, refusal).unwrap_or_else(|| refused(&rules, refusal));
+            ("NamedRefused", format!("{} {name} cannot be used: {refused}{why}", kind.resource))
         }
         Reason::ReservedRefused(name, refusal) => (
             "ReservedRefused",
@@ -533,6 +534,19 @@ fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, plan: &mut P
     let mut more = Vec::new();
     quoting(&rules, scene.claim, &mut more);
     pending(scene, word, &message, &more, plan);
+}
+
+/// What resource and claim say of an attribute that is not as it should be.
+fn differing(scene: &ClaimScene<'_>, rules: &Rules, refusal: &Refusal) -> Option<String> {
+    let Refusal::Attribute(i) = refusal else { return None };
+    let attribute = rules.attributes.get(*i)?;
+    let (has, asked) = (scene.resource?, scene.claim);
+    let said = |object: &Value| {
+        let names = [Some(&attribute.name), attribute.alias.as_ref()];
+        let value = names.into_iter().flatten().map(|name| &object["spec"][name.as_ref()]).find(|v| !v.is_null());
+        value.map_or_else(|| "none".to_owned(), |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+    };
+    Some(format!("{} is {}, asked {}", attribute.name, said(has), said(asked)))
 }
 
 /// Why a class is not for the claim of somebody without the right to it.

@@ -340,11 +340,14 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         if !ours(object, resource) {
             let adoptable = implementation.wanted.is_none() && !found.other_owner && !deleting(object);
             if !adoptable {
-                return fail(
-                    "NameTaken",
-                    &format!("{name} exists and is not this resource's: remove it, or adopt it with implementationRef"),
-                    plan,
-                );
+                let why = match implementation.wanted {
+                    Some(_) => "exists and is not this resource's: remove it, or adopt it with implementationRef",
+                    None if found.other_owner => {
+                        "is the implementation of another resource: adopt one that is nobody's"
+                    }
+                    None => "is being deleted: adopt one that stays",
+                };
+                return fail("NameTaken", &format!("{name} {why}"), plan);
             }
             let labels = json!({RESOURCE_UID: uid(resource), RESOURCE_NAME: label_value(resource["metadata"]["name"].as_str().unwrap_or_default())});
             plan.patch(

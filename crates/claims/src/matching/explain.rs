@@ -64,7 +64,12 @@ impl Index {
             if refusal.is_none() && best.is_none_or(|b| tighter(rules, offer, b).is_lt()) {
                 best = Some(offer);
             }
-            let text = refusal.as_ref().map_or_else(|| "fits".to_owned(), |r| refusal_text(rules, ask, Some(offer), r));
+            let own = !ask.uid.is_empty() && offer.refs.iter().any(|r| r.uid == ask.uid);
+            let text = match &refusal {
+                _ if own => "is bound to this claim".into(),
+                None => "fits".to_owned(),
+                Some(refusal) => refusal_text(rules, ask, Some(offer), refusal),
+            };
             candidates.push(Candidate { name: offer.name.clone(), class: false, refusal, text });
         }
         let class = self.class_of(ask);
@@ -175,9 +180,6 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
             None => format!("is another class, asked {}", class_text(&ask.wish.class)),
         },
         Refusal::Taken(taken) => match taken {
-            Taken::Bound if offer.is_some_and(|o| o.refs.iter().any(|r| r.uid == ask.uid)) => {
-                "is bound to this claim".into()
-            }
             Taken::Bound => "is bound".into(),
             Taken::Reserved => "is reserved".into(),
             Taken::Deleting => "is being deleted".into(),
@@ -211,6 +213,7 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
                 None => format!("makes more than {limit} of {}", capacity(i)),
             }
         }
+        Refusal::Selector if offer.is_none() => "makes none where a selector chooses among those there are".into(),
         Refusal::Selector => "its labels are not selected".into(),
         Refusal::Expression(None) => "the expression does not hold".into(),
         Refusal::Expression(Some(error)) => format!("the expression failed: {error}"),

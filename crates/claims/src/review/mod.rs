@@ -128,6 +128,19 @@ fn resource_type(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
             errors.push(Path::root().field("spec").field("names").error(message));
         }
     }
+    // consumers name claims by these words alone
+    let words = |t: &ResourceType| {
+        [Some(t.names.claim.to_ascii_lowercase()), t.names.short.claim.clone()]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+    };
+    for other in snapshot.types.iter().filter(|t| t.group != new.group && request.operation == Operation::Create) {
+        if let Some(taken) = words(&new).into_iter().find(|word| words(other).contains(word)) {
+            let message = format!("{taken} is how claims of {} are called already: choose another name", other.name());
+            errors.push(Path::root().field("spec").field("names").error(message));
+        }
+    }
     // an old object that was never valid binds nobody
     if request.operation == Operation::Update
         && let Ok(old) = ResourceType::parse(request.old)

@@ -87,6 +87,12 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>) -> Verdict {
     let rules = kind.rules();
     let (object, spec) = (request.object, Path::root().field("spec"));
     let mut errors = making(kind, &object["spec"], &request.old["spec"], &spec, Place::ResourceTemplate);
+    let adopts = &object["spec"]["implementationRef"];
+    if adopts.is_object() && *adopts != request.old["spec"]["implementationRef"] {
+        let missing = ["apiVersion", "kind", "name"].into_iter();
+        let missing = missing.filter(|key| adopts[key].as_str().is_none_or(str::is_empty));
+        errors.extend(missing.map(|key| spec.field("implementationRef").field(key).error("is required")));
+    }
     for attribute in &rules.attributes {
         let value = &object["spec"][attribute.name.as_ref()];
         let aliased = attribute.alias.as_ref().map_or(&Value::Null, |a| &object["spec"][a.as_ref()]);

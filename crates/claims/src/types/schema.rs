@@ -240,7 +240,7 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
         "claimRefs".into(),
         json!({
             "description": "The claims it is bound to. Written by an administrator without uid: reserved for the claim of that name.",
-            "type": "array", "maxItems": 256, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
+            "type": "array", "maxItems": 256, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["namespace", "name", "uid"],
             "items": {"type": "object", "required": ["namespace", "name"], "properties": {
                 "uid": {"type": "string", "maxLength": 64, "default": "", "description": "Which claim of that name; empty: whichever comes."},
                 "namespace": described(text(63), "The claim's namespace."),

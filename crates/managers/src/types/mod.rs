@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use conductor_claims::types::TYPE;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -66,6 +67,9 @@ impl Types {
             let sink = Arc::new(TypeSink { types: types.clone(), shows });
             tasks.spawn(Watch::all(API_VERSION, kind).run(cx.api.clone(), sink));
         }
+        let definitions = Watch::all("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        let definitions = definitions.labelled("app.kubernetes.io/managed-by=conductor");
+        tasks.spawn(definitions.run(cx.api.clone(), Arc::new(DefinitionSink(types.clone()))));
         let working = types.clone();
         tasks.spawn(async move { working.work().await });
         types
@@ -144,6 +148,32 @@ impl Types {
             }
         }
     }
+}
+
+/// A definition that somebody deletes is made again.
+struct DefinitionSink(Arc<Types>);
+
+impl Sink for DefinitionSink {
+    fn apply(&self, _: Value) {}
+
+    fn delete(&self, object: Value) {
+        let kind = object["metadata"]["annotations"][TYPE].as_str().unwrap_or_default();
+        let stays = {
+            let mut known = self.0.known.lock();
+            let stays = known.types.get(kind).is_some_and(|t| t["metadata"]["deletionTimestamp"].is_null());
+            if stays {
+                known.dirty.insert(kind.to_owned());
+            }
+            stays
+        };
+        if stays {
+            // what it watches is gone with all there was of it
+            self.0.desks.close(kind);
+            self.0.changed.notify_one();
+        }
+    }
+
+    fn synced(&self, _: &Names) {}
 }
 
 #[derive(Clone, Copy)]
