@@ -142,12 +142,9 @@ impl Server {
             return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
         }
         if let Some(remote) = inner.remotes.of_path(&info.path) {
-            let (body, _held) = match inner.received(&user, body, &parts.headers, record).await {
-                Ok(received) => received,
-                Err(status) => return inner.status_response(&status, accept, &parts.headers),
-            };
-            let _pass = match inner.place(&user, &info, class.as_ref()).await {
-                Ok(pass) => pass,
+            let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await
+            {
+                Ok(admitted) => admitted,
                 Err(status) => return inner.status_response(&status, accept, &parts.headers),
             };
             let response = crate::aggregation::proxy::forward(inner, &remote, &user, &parts, body, time).await;
@@ -179,13 +176,8 @@ impl Server {
                 return inner.status_response(&status, form, &parts.headers);
             }
         };
-        // Before a place is taken: a client that sends slowly keeps no one else out.
-        let (body, _held) = match inner.received(&user, body, &parts.headers, record).await {
-            Ok(received) => received,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
-        };
-        let _pass = match inner.place(&user, &info, class.as_ref()).await {
-            Ok(pass) => pass,
+        let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await {
+            Ok(admitted) => admitted,
             Err(status) => return inner.status_response(&status, accept, &parts.headers),
         };
         let method = parts.method;
@@ -236,6 +228,25 @@ impl Server {
 }
 
 impl Inner {
+    /// The body of a request and its turn: a client that sends slowly keeps no one else out.
+    async fn admitted<B>(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        class: Option<&Class>,
+        body: &mut Option<B>,
+        headers: &HeaderMap,
+        record: &mut Option<Record>,
+    ) -> Result<(Bytes, (heavy::Bytes, Option<Pass>)), Status>
+    where
+        B: http_body::Body,
+        B::Error: std::fmt::Display,
+    {
+        let (body, held) = self.received(user, body, headers, record).await?;
+        let pass = self.place(user, info, class).await?;
+        Ok((body, (held, pass)))
+    }
+
     /// The body of a request, which counts as its user's until the second is dropped.
     async fn received<B>(
         &self,

@@ -18,7 +18,7 @@ use crate::user::User;
 const LIMIT: usize = 16 * 1024 * 1024;
 
 /// Headers that are about one connection, or say who somebody is: the former end here, the latter this server alone says.
-fn stays(name: &HeaderName) -> bool {
+fn stays(name: &HeaderName, all: &HeaderMap) -> bool {
     const CONNECTION: [&str; 9] = [
         "connection",
         "keep-alive",
@@ -30,27 +30,29 @@ fn stays(name: &HeaderName) -> bool {
         "upgrade",
         "proxy-connection",
     ];
-    let name = name.as_str();
-    CONNECTION.contains(&name)
-        || matches!(name, "host" | "content-length" | "authorization")
-        || name.starts_with("x-remote-")
-        || name.starts_with("impersonate-")
+    // Some servers take one for the other.
+    let name = name.as_str().replace('_', "-");
+    let listed = all.get_all(header::CONNECTION).iter().filter_map(|list| list.to_str().ok());
+    CONNECTION.contains(&&*name)
+        || matches!(&*name, "host" | "content-length" | "authorization")
+        || ["x-remote-", "impersonate-", "sec-websocket-"].iter().any(|prefix| name.starts_with(prefix))
+        || listed.flat_map(|list| list.split(',')).any(|own| own.trim().eq_ignore_ascii_case(&name))
 }
 
-/// Says who asks.
-fn introduce(headers: &mut HeaderMap, user: &User) {
-    let mut say = |name: &str, value: &str| {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
-        {
-            headers.append(name, value);
-        }
+/// Says who asks; all of it, or nobody is asked.
+fn introduce(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
+    let mut say = |name: &str, value: &str| -> Result<(), String> {
+        let unsaid = |_| format!("no header can say {value:?}, which is in {name} of whoever asks");
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(unsaid)?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
+        headers.append(name, value);
+        Ok(())
     };
-    say("x-remote-user", &user.name);
+    say("x-remote-user", &user.name)?;
     if !user.uid.is_empty() {
-        say("x-remote-uid", &user.uid);
+        say("x-remote-uid", &user.uid)?;
     }
-    user.groups.iter().for_each(|group| say("x-remote-group", group));
+    user.groups.iter().try_for_each(|group| say("x-remote-group", group))?;
     for (key, values) in &user.extra {
         // What no header's name may have is written as in an address.
         let key: String = key
@@ -60,8 +62,9 @@ fn introduce(headers: &mut HeaderMap, user: &User) {
                 _ => format!("%{byte:02X}"),
             })
             .collect();
-        values.iter().for_each(|value| say(&format!("x-remote-extra-{key}"), value));
+        values.iter().try_for_each(|value| say(&format!("x-remote-extra-{key}"), value))?;
     }
+    Ok(())
 }
 
 fn request(
@@ -71,18 +74,17 @@ fn request(
     user: &User,
     asked: &HeaderMap,
     body: Bytes,
-) -> Request<Full<Bytes>> {
+) -> Result<Request<Full<Bytes>>, String> {
     let (namespace, name, port) = remote.service();
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method.clone();
-    if let Ok(uri) = format!("https://{name}.{namespace}.svc:{port}{path}").parse() {
-        *request.uri_mut() = uri;
-    }
-    for (name, value) in asked.iter().filter(|(name, _)| !stays(name)) {
+    let uri = format!("https://{name}.{namespace}.svc:{port}{path}");
+    *request.uri_mut() = uri.parse().map_err(|error| format!("{uri:?} is no address: {error}"))?;
+    for (name, value) in asked.iter().filter(|(name, _)| !stays(name, asked)) {
         request.headers_mut().append(name, value.clone());
     }
-    introduce(request.headers_mut(), user);
-    request
+    introduce(request.headers_mut(), user)?;
+    Ok(request)
 }
 
 /// Sends a request on, and gives what comes back as it comes. `time` is what it may take to begin.
@@ -99,22 +101,38 @@ pub async fn forward(
         return answer(503, Body::whole("service unavailable\n"), TEXT);
     }
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let request = request(remote, &parts.method, path, user, &parts.headers, body);
+    let unreachable =
+        |code: u16, why: &str| answer(code, Body::whole(format!("error trying to reach service: {why}\n")), TEXT);
+    let request = match request(remote, &parts.method, path, user, &parts.headers, body) {
+        Ok(request) => request,
+        Err(why) => return unreachable(500, &why),
+    };
     let sent = tokio::time::timeout(time, server.webhooks.send(&remote.config, request)).await;
     let response = match sent {
         Ok(Ok(response)) => response,
-        Ok(Err(why)) => {
-            return answer(503, Body::whole(format!("error trying to reach service: {why}\n")), TEXT);
-        }
-        Err(_) => return answer(504, Body::whole("error trying to reach service: it took too long\n"), TEXT),
+        Ok(Err(why)) => return unreachable(503, &why),
+        Err(_) => return unreachable(504, "it took too long"),
     };
     let (head, body) = response.into_parts();
+    if head.status.is_redirection() && head.headers.contains_key(header::LOCATION) {
+        // A client would follow, and show there who it is.
+        return answer(
+            502,
+            Body::whole("the backend attempted to redirect this request, which is not permitted"),
+            TEXT,
+        );
+    }
+    if head.status.is_informational() {
+        return unreachable(502, "it answers in another protocol");
+    }
     // What breaks off there ends here; who was promised more notices.
     let pieces = body.into_data_stream().take_while(|piece| futures::future::ready(piece.is_ok()));
     let pieces = pieces.filter_map(|piece| futures::future::ready(piece.ok()));
     let mut answer = Response::new(Body::stream(Box::pin(pieces)));
     *answer.status_mut() = head.status;
-    for (name, value) in head.headers.iter().filter(|(name, _)| !stays(name) || **name == header::CONTENT_LENGTH) {
+    for (name, value) in
+        head.headers.iter().filter(|(name, _)| !stays(name, &head.headers) || **name == header::CONTENT_LENGTH)
+    {
         answer.headers_mut().append(name, value.clone());
     }
     answer
@@ -125,7 +143,7 @@ pub async fn ask(server: &Inner, remote: &Remote, path: &str) -> Result<Value, S
     let user = User::new("system:kube-aggregator", [crate::user::MASTERS]);
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let request = request(remote, &Method::GET, path, &user, &headers, Bytes::new());
+    let request = request(remote, &Method::GET, path, &user, &headers, Bytes::new())?;
     let url = request.uri().to_string();
     let exchange = async {
         let response =

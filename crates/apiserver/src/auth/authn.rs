@@ -9,12 +9,12 @@ use x509_parser::prelude::*;
 
 use crate::user::User;
 
-/// The user that a client certificate names: the common name, with the organisations as groups. The TLS layer has already
-/// checked that our CA signed it.
+/// The user that a client certificate names: the common name, the last if there are several as everywhere in Kubernetes, with
+/// the organisations as groups. The TLS layer has already checked that our CA signed it.
 pub fn user_of_certificate(der: &[u8]) -> Option<Arc<User>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
     if name.is_empty() {
         return None;
     }

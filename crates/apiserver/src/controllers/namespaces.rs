@@ -226,51 +226,40 @@ fn conditions(
     );
     let failed = format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", "));
     let undiscovered = format!("Discovery failed for some groups, {} failing: {}", unknown.len(), unknown.join(", "));
+    // Of each condition: what it says while all is well, and what of something that is not.
     let all = [
-        if unknown.is_empty() {
-            (
-                "NamespaceDeletionDiscoveryFailure",
-                "False",
-                "ResourcesDiscovered",
-                "All resources successfully discovered".to_owned(),
-            )
-        } else {
-            ("NamespaceDeletionDiscoveryFailure", "True", "DiscoveryFailed", undiscovered)
-        },
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            ("ResourcesDiscovered", "All resources successfully discovered"),
+            (!unknown.is_empty()).then_some(("DiscoveryFailed", undiscovered)),
+        ),
         (
             "NamespaceDeletionGroupVersionParsingFailure",
-            "False",
-            "ParsedGroupVersions",
-            "All legacy kube types successfully parsed".to_owned(),
+            ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+            None,
         ),
-        if failures.is_empty() {
-            (
-                "NamespaceDeletionContentFailure",
-                "False",
-                "ContentDeleted",
-                "All content successfully deleted, may be waiting on finalization".to_owned(),
-            )
-        } else {
-            ("NamespaceDeletionContentFailure", "True", "ContentDeletionFailed", failed)
-        },
-        if remaining.is_empty() {
-            ("NamespaceContentRemaining", "False", "ContentRemoved", "All content successfully removed".to_owned())
-        } else {
-            ("NamespaceContentRemaining", "True", "SomeResourcesRemain", content)
-        },
-        if holders.is_empty() {
-            (
-                "NamespaceFinalizersRemaining",
-                "False",
-                "ContentHasNoFinalizers",
-                "All content-preserving finalizers finished".to_owned(),
-            )
-        } else {
-            ("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", finalizers)
-        },
+        (
+            "NamespaceDeletionContentFailure",
+            ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+            (!failures.is_empty()).then_some(("ContentDeletionFailed", failed)),
+        ),
+        (
+            "NamespaceContentRemaining",
+            ("ContentRemoved", "All content successfully removed"),
+            (!remaining.is_empty()).then_some(("SomeResourcesRemain", content)),
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+            (!holders.is_empty()).then_some(("SomeFinalizersRemain", finalizers)),
+        ),
     ];
     let before = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let made = all.into_iter().map(|(kind, status, reason, message)| {
+    let made = all.into_iter().map(|(kind, well, ill)| {
+        let (status, reason, message) = match ill {
+            Some((reason, message)) => ("True", reason, message),
+            None => ("False", well.0, well.1.to_owned()),
+        };
         let since = before
             .iter()
             .find(|own| own["type"] == kind && own["status"] == status)

@@ -23,9 +23,9 @@ pub fn client_tls(
     identity: Option<&Pair>,
 ) -> Result<rustls::ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier: Arc<dyn ServerCertVerifier> = match ca_bundle {
-        _ if insecure => Arc::new(Anybody(provider.clone())),
-        None => Arc::new(Bundle { inner: system(&provider)?, own: Vec::new() }),
+    let trusted = match ca_bundle {
+        _ if insecure => None,
+        None => Some(Trusted { inner: system(&provider)?, own: Vec::new() }),
         Some(bundle) => {
             let own: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(bundle)
                 .collect::<Result<_, _>>()
@@ -37,9 +37,10 @@ pub fn client_tls(
             for certificate in &own {
                 roots.add(certificate.clone()).map_err(|error| format!("unable to load root certificates: {error}"))?;
             }
-            Arc::new(Bundle { inner: webpki(roots, &provider)?, own })
+            Some(Trusted { inner: webpki(roots, &provider)?, own })
         }
     };
+    let verifier = Arc::new(Verifier { provider: provider.clone(), trusted });
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -74,63 +75,21 @@ fn system(provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, S
         .map_err(|_| "tls: this machine has no certificate authorities: give the webhook a caBundle".to_owned())
 }
 
-/// Believes every certificate, as long as whoever shows it has its key.
+/// Believes what the given certificates sign, and the certificates themselves; or everybody. Whoever shows a certificate must have
+/// its key in any case.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    trusted: Option<Trusted>,
 }
 
-/// Believes what the given certificates sign, and the certificates themselves.
 #[derive(Debug)]
-struct Bundle {
+struct Trusted {
     inner: Arc<WebPkiServerVerifier>,
     own: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for Bundle {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -139,7 +98,8 @@ impl ServerCertVerifier for Bundle {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let checked = self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Some(Trusted { inner, own }) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
+        let checked = inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let error = match checked {
             Ok(verified) => return Ok(verified),
             Err(error) => error,
@@ -150,7 +110,7 @@ impl ServerCertVerifier for Bundle {
         {
             return Err(name_error(end_entity, server_name));
         }
-        if !self.own.iter().any(|own| own == end_entity) {
+        if !own.contains(end_entity) {
             return Err(error);
         }
         let (_, certificate) = X509Certificate::from_der(end_entity)
@@ -174,7 +134,12 @@ impl ServerCertVerifier for Bundle {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -183,11 +148,16 @@ impl ServerCertVerifier for Bundle {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

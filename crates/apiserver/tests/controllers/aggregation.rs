@@ -104,6 +104,10 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Answer>, std::con
         {"name": "flunders/status", "singularName": "", "namespaced": true, "kind": "Flunder", "verbs": ["get"]},
     ]);
     Ok(match parts.uri.path() {
+        path if path.ends_with("/moved") => {
+            let response = Response::builder().status(302).header("location", "https://elsewhere.example.com");
+            response.body(Full::new(Bytes::new()).boxed()).unwrap()
+        }
         "/apis/wardle.example.com/v1alpha1" => whole(
             200,
             json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "wardle.example.com/v1alpha1",
@@ -199,6 +203,10 @@ async fn requests_go_on_in_the_name_of_who_asks() {
     let spoofed = [
         ("x-remote-user", "root"),
         ("x-remote-group", "wheel"),
+        ("x_remote_group", "wheel"),
+        ("connection", "x-mine, keep-alive"),
+        ("x-mine", "for this connection"),
+        ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2VjcmV0"),
         ("x-remote-extra-scopes", "all"),
         ("authorization", "Bearer secret"),
         ("accept", "application/yaml"),
@@ -217,11 +225,17 @@ async fn requests_go_on_in_the_name_of_who_asks() {
     assert_eq!(all("x-remote-group"), ["painters", "system:masters", "system:authenticated"]);
     assert_eq!(all("x-remote-extra-example.com%2fcolor%25"), ["red", "blue"]);
     assert_eq!(all("accept"), ["application/yaml"]);
-    for name in ["authorization", "x-remote-extra-scopes"] {
+    for name in ["authorization", "x-remote-extra-scopes", "x_remote_group", "x-mine", "sec-websocket-protocol"] {
         assert!(all(name).is_empty(), "{name}");
     }
     // What it answers is what is answered.
     assert_eq!(send(&client, admin(), "DELETE", FLUNDERS, &[]).await.0, 418);
+    // Nobody is sent elsewhere, where they would show who they are.
+    let (code, body) = send(&client, admin(), "GET", &format!("{FLUNDERS}/moved"), &[]).await;
+    assert_eq!((code, body.starts_with(b"the backend attempted to redirect")), (502, true), "{body:?}");
+    // Who cannot be said in full is not said in part.
+    let (code, _) = send(&client, User::new("a\nb", ["system:masters"]), "GET", FLUNDERS, &[]).await;
+    assert_eq!(code, 500);
     // Who may not ask, does not.
     let (code, body) = send(&client, User::new("bob", ["none"]), "GET", FLUNDERS, &[]).await;
     assert_eq!(code, 403, "{body:?}");
@@ -343,4 +357,30 @@ async fn what_it_has_in_a_namespace_goes_with_it() {
     client.until("/api/v1/namespaces/held", "held", says).await;
     client.delete(&format!("{SERVICES}/{NAME}"), "").await;
     client.gone("/api/v1/namespaces/held").await;
+}
+
+/// Whoever could send requests about APIServices elsewhere would take away the means to put it right.
+#[tokio::test(flavor = "multi_thread")]
+async fn apiservices_stay_here() {
+    let client = Client::in_memory().await;
+    let own = json!({
+        "metadata": {"name": "v1.apiregistration.k8s.io"},
+        "spec": {
+            "group": "apiregistration.k8s.io", "version": "v1", "groupPriorityMinimum": 2000, "versionPriority": 200,
+            "service": {"namespace": "default", "name": "wardle", "port": 443}, "insecureSkipTLSVerify": true,
+        },
+    });
+    client.create(SERVICES, own).await;
+    // One that does go elsewhere, to know that both have been seen.
+    let other = json!({
+        "metadata": {"name": NAME},
+        "spec": {
+            "group": "wardle.example.com", "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 200,
+            "service": {"namespace": "default", "name": "wardle", "port": 443}, "insecureSkipTLSVerify": true,
+        },
+    });
+    client.create(SERVICES, other).await;
+    until(&client, "False", "ServiceNotFound").await;
+    assert_eq!(send(&client, admin(), "GET", SERVICES, &[]).await.0, 200);
+    client.delete(&format!("{SERVICES}/v1.apiregistration.k8s.io"), "").await;
 }

@@ -106,3 +106,48 @@ async fn kubelets_have_signers_of_their_own() {
         assert!(status.get("certificate").is_none());
     }
 }
+
+/// A request with these parts of a name, in this order.
+fn request_of(parts: &[(DnType, rcgen::DnValue)]) -> String {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    parts.iter().for_each(|(kind, value)| params.distinguished_name.push(kind.clone(), value.clone()));
+    STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
+}
+
+/// Others take the last of several names for the user's. If this server took the first, who approves a node would make an administrator.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_names_the_last_one_counts() {
+    let client = Client::in_memory().await;
+    // The library knows each kind once; by its number it is another one.
+    let second = DnType::CustomDnType(vec![2, 5, 4, 3]);
+    let nodes = (DnType::OrganizationName, "system:nodes".into());
+    let usages = ["client auth", "digital signature"];
+    let asked =
+        request_of(&[nodes.clone(), (DnType::CommonName, "system:node:n".into()), (second.clone(), "admin".into())]);
+    ask(&client, "last", "kube-apiserver-client-kubelet", &usages, asked).await;
+    until(&client, "last", |status| status["conditions"][1]["type"] == "Failed").await;
+
+    let asked = request_of(&[nodes, (DnType::CommonName, "admin".into()), (second, "system:node:n".into())]);
+    ask(&client, "first", "kube-apiserver-client-kubelet", &usages, asked).await;
+    let status = until(&client, "first", |status| status.get("certificate").is_some()).await;
+    let pem = STANDARD.decode(status["certificate"].as_str().unwrap()).unwrap();
+    let der = CertificateDer::from_pem_slice(&pem).unwrap();
+    let user = conductor_apiserver::auth::authn::user_of_certificate(&der).unwrap();
+    assert_eq!(user.name, "system:node:n");
+}
+
+/// An old kind of text that Go reads and this server does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_becomes_a_master_in_other_letters() {
+    let client = Client::in_memory().await;
+    let text = rcgen::DnValue::TeletexString("system:masters".try_into().unwrap());
+    for masters in ["system:masters".into(), text] {
+        let asked = request_of(&[(DnType::OrganizationName, masters), (DnType::CommonName, "eve".into())]);
+        let spec =
+            json!({"request": asked, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]});
+        let body = json!({"metadata": {"name": "eve"}, "spec": spec});
+        let (code, answer) = client.send(Method::POST, REQUESTS, "application/json", body).await;
+        assert_eq!(code, 403, "{answer}");
+    }
+}

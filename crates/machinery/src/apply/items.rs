@@ -9,7 +9,7 @@ use super::types::ListType;
 use crate::schema::ListKind;
 
 /// Why a list's item cannot be told apart from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ItemError {
     #[error("associative list with keys may not have a null element")]
@@ -17,9 +17,9 @@ pub enum ItemError {
     #[error("associative list with keys may not have non-map elements")]
     NotAMap,
     #[error(
-        "associative list with keys has an element that omits all key fields (and doesn't have default values for any key fields)"
+        "associative list with keys has an element that omits all key fields [{0}] (and doesn't have default values for any key fields)"
     )]
-    NoKeys,
+    NoKeys(String),
     #[error("associative list without keys has an element that's a map type")]
     SetOfMaps,
     #[error("not supported: associative list with lists as elements")]
@@ -61,12 +61,16 @@ impl<'v> ItemKey<'v> {
                     let value = fields.get(name);
                     value.or_else(|| list.items.map().and_then(|map| map.default(name))).map(|value| (name, value))
                 };
+                let none = || {
+                    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+                    ItemError::NoKeys(quoted.join(" "))
+                };
                 if let [name] = names.as_slice() {
-                    return of(name).map(|(name, value)| ItemKey::One(name, value)).ok_or(ItemError::NoKeys);
+                    return of(name).map(|(name, value)| ItemKey::One(name, value)).ok_or_else(none);
                 }
                 let mut key: Vec<_> = names.iter().filter_map(|name| of(name)).collect();
                 if key.is_empty() {
-                    return Err(ItemError::NoKeys);
+                    return Err(none());
                 }
                 key.sort_unstable_by_key(|(name, _)| *name);
                 Ok(ItemKey::Many(key))

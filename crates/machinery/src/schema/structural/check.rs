@@ -101,6 +101,9 @@ struct Inside {
     no_defaults: Option<String>,
 }
 
+/// The types there are.
+pub(super) const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
+
 fn text<'a>(schema: &'a Json, key: &str) -> &'a str {
     schema.get(key).and_then(Value::as_str).unwrap_or("")
 }
@@ -164,7 +167,6 @@ fn walk(schema: &Json, path: &Path, inside: Inside, depth: usize, errors: &mut f
 
 /// What is allowed of JSON Schema.
 fn standard(schema: &Json, path: &Path, inside: &Inside, errors: &mut field::Errors) {
-    const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
     let kind = text(schema, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
         errors.push(Error::not_supported(&path.child("type"), kind, TYPES));

@@ -55,7 +55,7 @@ impl Structural {
             return Err(errors);
         }
         let built = build::build(json, options.metadata);
-        errors.extend(check_defaults::check(&built, json, path, options.metadata));
+        errors.extend(check_defaults::all(&built, json, path, options.metadata));
         errors.extend(check::schema(json, path));
         if errors.is_empty() { Ok(built) } else { Err(errors) }
     }

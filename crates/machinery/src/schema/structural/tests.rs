@@ -61,6 +61,18 @@ fn schemas_that_are_not_structural_are_refused() {
         &["s.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""],
     );
     check(
+        of(json!({"type": "string", "x-kubernetes-int-or-string": true, "default": true})),
+        &["s.properties[a].default: Invalid value: \"boolean\":  in body must be of type string: \"boolean\""],
+    );
+    check(
+        of(json!({"type": "strange", "default": 1})),
+        &[
+            "s.properties[a].default: Invalid value: \"integer\":  in body must be of type strange: \"integer\"",
+            "s.properties[a].type: Unsupported value: \"strange\": supported values: \"array\", \"boolean\", \
+             \"integer\", \"number\", \"object\", \"string\"",
+        ],
+    );
+    check(
         of(json!({"type": "object", "default": {"b": 1}})),
         &["s.properties[a].default: Invalid value: {\"b\":1}: must not have unknown fields"],
     );

@@ -194,15 +194,7 @@ fn of_type(value: &Value, schema: Schema<'_>, name: &str, outcome: &mut Outcome)
         outcome.matches += 1;
         return;
     }
-    let (found, found_format) = match value {
-        Value::Null => ("null", ""),
-        Value::Bool(_) => ("boolean", ""),
-        Value::Number(number) if number.is_i64() => ("integer", "int64"),
-        Value::Number(_) => ("number", "float64"),
-        Value::String(_) => ("string", ""),
-        Value::Array(_) => ("array", ""),
-        Value::Object(_) => ("object", ""),
-    };
+    let (found, found_format) = type_of(value);
     // With a format, values that are neither text nor list are compared by it.
     let format = node.rules.as_deref().and_then(|rules| formats::known(schema, rules));
     let (wanted, found) = match format {
@@ -212,6 +204,19 @@ fn of_type(value: &Value, schema: Schema<'_>, name: &str, outcome: &mut Outcome)
     };
     let detail = format!("{name} in body must be of type {wanted}: {}", Value::from(found));
     outcome.add(Kind::TypeInvalid, name, found.into(), detail);
+}
+
+/// What a value is, and its format if it is a number.
+pub(super) fn type_of(value: &Value) -> (&'static str, &'static str) {
+    match value {
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(number) if number.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "float64"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
+    }
 }
 
 fn composed(
