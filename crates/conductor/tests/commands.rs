@@ -69,7 +69,7 @@ fn row<'t>(explained: &'t str, name: &str) -> &'t str {
 fn an_explanation_does_not_contradict_itself() {
     let world = World::new();
     database(&world, "hand", "by-hand");
-    claim(&world, "named", json!({"class": "postgres", "resourceName": "hand"}));
+    claim(&world, "named", json!({"class": "by-hand", "resourceName": "hand"}));
     world.until(&format!("{CLAIMS}/named"), "bound", |c| c["status"]["phase"] == "Bound");
     let said = world.conductor(&["explain", "rdbc/named"]);
     assert!(row(&said, "hand").contains("is bound to this claim"), "{said}");
@@ -79,7 +79,7 @@ fn an_explanation_does_not_contradict_itself() {
     let said = world.conductor(&["explain", "rdbc/named"]);
     assert!(said.contains("stays bound to RelationalDatabase hand") && !said.contains("waits"), "{said}");
     assert!(row(&said, "hand").contains("being deleted"), "{said}");
-    claim(&world, "late", json!({"class": "postgres", "resourceName": "hand"}));
+    claim(&world, "late", json!({"class": "by-hand", "resourceName": "hand"}));
     let said = soon("said", || {
         Some(world.conductor(&["explain", "rdbc/late"])).filter(|said| row(said, "hand").contains("being deleted"))
     });
@@ -117,6 +117,15 @@ fn a_plan_refuses_what_the_server_would() {
     there["metadata"]["namespace"] = json!("shop");
     let (well, said) = plan(&[space, there]);
     assert!(well, "{said}");
+    // of a claim that waits, what it would become of
+    let path = "/apis/network.conductor.io/v1alpha1/namespaces/default/ingressclaims";
+    world.create(path, &of("waits", json!({"class": "none"})));
+    world.until(&format!("{path}/waits"), "waiting", |c| c["status"]["phase"] == "Pending");
+    let (well, said) = plan(&[of("waits", json!({"class": "bronze"}))]);
+    assert!(
+        well && said.contains("exists and is Pending; then nothing fits; class bronze makes a LoadBalancer"),
+        "{said}"
+    );
 }
 
 #[test]

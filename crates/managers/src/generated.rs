@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use conductor_claims::lifecycle::{
-    ClaimScene, DEFAULT_STANDS_IN, Found as Implementation, PROVISIONED_FOR, Presence, RESOURCE_UID, ResourceScene,
+    CLASS_STANDS_IN, ClaimScene, Found as Implementation, PROVISIONED_FOR, Presence, RESOURCE_UID, ResourceScene,
     claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
@@ -105,13 +105,13 @@ impl Desk {
         {
             return Ok(Outcome::Later(pause));
         }
-        if plan.writes.iter().any(|w| w.purpose == DEFAULT_STANDS_IN) {
+        if plan.writes.iter().any(|w| w.purpose == CLASS_STANDS_IN) {
             // what it is bound to then is decided when it has its class
             self.state.lock().index.forget(&uid);
         }
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
-            if broken.purpose == DEFAULT_STANDS_IN && broken.failure.code == 403 {
-                let message = format!("its class would be the default one: {}", broken.failure.message);
+            if broken.purpose == CLASS_STANDS_IN && broken.failure.code == 403 {
+                let message = format!("it may not be of the class it would have: {}", broken.failure.message);
                 self.send(refused_claim(&object, &message, &time)).await?;
             }
             if broken.purpose == "make a resource for the claim" && broken.failure.is_refusal() {

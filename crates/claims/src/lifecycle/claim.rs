@@ -70,8 +70,8 @@ impl ClaimScene<'_> {
     }
 }
 
-/// The purpose of the write that puts the default class on a claim that names none.
-pub const DEFAULT_STANDS_IN: &str = "the default class stands in";
+/// The purpose of the write that puts a class on a claim that names none.
+pub const CLASS_STANDS_IN: &str = "say the class that stands in";
 
 /// What is to be written about a claim now.
 pub fn claim(scene: &ClaimScene<'_>) -> Plan {
@@ -94,12 +94,19 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
         // on the claim before anything else, where quotas see it
         _ if !bound && named.is_empty() && scene.claim["spec"]["class"].is_null() && scene.class.is_some() => {
             let class = scene.class.map_or(&Value::Null, |class| &class["metadata"]["name"]);
-            plan.patch(scene.claim, json!({"spec": {"class": class}}), DEFAULT_STANDS_IN);
+            plan.patch(scene.claim, json!({"spec": {"class": class}}), CLASS_STANDS_IN);
         }
         _ => match scene.decision {
             Some(Decision::Bind { resource: name, .. }) => {
-                if let Some(resource) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(name)) {
-                    bind(scene, resource, &mut plan);
+                let found = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(name));
+                let class = found.map_or(&Value::Null, |r| &r["spec"]["class"]);
+                match found {
+                    None => {}
+                    // that of the resource it is to have, for the same reason
+                    Some(_) if !bound && scene.claim["spec"]["class"].is_null() && class.is_string() => {
+                        plan.patch(scene.claim, json!({"spec": {"class": class}}), CLASS_STANDS_IN);
+                    }
+                    Some(resource) => bind(scene, resource, &mut plan),
                 }
             }
             Some(Decision::Provision { class, made }) => provision(scene, class, made, &mut plan),

@@ -18,7 +18,7 @@ mod resource;
 mod status;
 mod write;
 
-pub use claim::{ClaimScene, DEFAULT_STANDS_IN, claim, refused, refused_claim, unreadable_claim};
+pub use claim::{CLASS_STANDS_IN, ClaimScene, claim, refused, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};

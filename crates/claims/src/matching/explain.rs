@@ -64,7 +64,7 @@ impl Index {
             if refusal.is_none() && best.is_none_or(|b| tighter(rules, offer, b).is_lt()) {
                 best = Some(offer);
             }
-            let own = !ask.uid.is_empty() && offer.refs.iter().any(|r| r.uid == ask.uid);
+            let own = !ask.uid.is_empty() && !offer.deleting && offer.refs.iter().any(|r| r.uid == ask.uid);
             let text = match &refusal {
                 _ if own => "is bound to this claim".into(),
                 None => "fits".to_owned(),

@@ -57,6 +57,8 @@ pub enum Refusal {
 pub struct Exemption {
     /// The class need not be equal.
     pub class: bool,
+    /// A resource without a class is as good as one of the class; and any, for a claim that names none.
+    pub unclassed: bool,
     /// Selector and expression need not hold.
     pub selector: bool,
     /// It may be taken, as long as it is by this claim.
@@ -66,12 +68,12 @@ pub struct Exemption {
 impl Exemption {
     /// Of a claim that names its resource.
     pub fn named(rules: &Rules) -> Exemption {
-        Exemption { class: !rules.volumes, selector: true, taken: true }
+        Exemption { class: false, unclassed: !rules.volumes, selector: true, taken: true }
     }
 
     /// Of a resource that is reserved for the claim.
     pub fn reserved() -> Exemption {
-        Exemption { class: true, selector: true, taken: true }
+        Exemption { class: true, unclassed: true, selector: true, taken: true }
     }
 }
 
@@ -135,10 +137,14 @@ pub fn refusals(
     exempt: Exemption,
 ) -> Vec<Refusal> {
     let mut all = Vec::new();
-    if !exempt.class && !class_fits(&ask.wish, default, offer.shape.class.as_deref(), rules.volumes) {
+    let reference = offer.reference(ask).filter(|_| exempt.taken);
+    let unclassed = exempt.unclassed
+        && (offer.shape.class.is_none()
+            || ask.wish.class == ClassAsk::Unset
+            || (reference.is_some() && !rules.volumes));
+    if !exempt.class && !unclassed && !class_fits(&ask.wish, default, offer.shape.class.as_deref(), rules.volumes) {
         all.push(Refusal::Class);
     }
-    let reference = offer.reference(ask).filter(|_| exempt.taken);
     match offer.taken() {
         Some(Taken::Bound | Taken::Reserved) if reference.is_some() => {}
         Some(taken) => all.push(Refusal::Taken(taken)),

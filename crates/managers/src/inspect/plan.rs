@@ -64,6 +64,17 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
         let (said, trouble) = if is(of.claim()) {
             let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
             match api.get(&version, &kind, space, own).await? {
+                Some(live) if text(&live["status"]["phase"]) == "Pending" => {
+                    // as it would be: what the server and the managers gave it stays
+                    for key in ["class", "resourceName", "storageClassName", "volumeName"] {
+                        if object["spec"][key].is_null() && !live["spec"][key].is_null() {
+                            object["spec"][key] = live["spec"][key].clone();
+                        }
+                    }
+                    object["metadata"]["uid"] = live["metadata"]["uid"].clone();
+                    let (said, waits) = claim(snapshot, &object);
+                    (format!("exists and is Pending; then {said}"), waits)
+                }
                 Some(live) => {
                     let why = trouble(&live, None);
                     let colon = if why.is_empty() { "" } else { ": " };
