@@ -123,7 +123,10 @@ impl Webhook {
                     }
                 }
             }
-            self.known.changed.notified().await;
+            // somebody may have removed it meanwhile
+            if tokio::time::timeout(LOOK, self.known.changed.notified()).await.is_err() {
+                said = Value::Null;
+            }
         }
     }
 

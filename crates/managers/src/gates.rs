@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use conductor_claims::lifecycle::{Event, Target};
+use conductor_claims::lifecycle::{Event, Target, condition_of};
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -172,7 +172,13 @@ async fn look(
             Some(live) if !live["metadata"]["deletionTimestamp"].is_null() => {
                 waits.push(format!("{kind} {claim}, which is being deleted"));
             }
-            Some(live) if text(&live["status"]["phase"]) == "Bound" => {}
+            Some(live) if text(&live["status"]["phase"]) == "Bound" => match condition_of(&live, "ConnectionReady") {
+                // else it would read what somebody else has put under that name
+                Some((false, reason, why)) if reason != "Incomplete" => {
+                    waits.push(format!("the connection details of {kind} {claim}: {why}"));
+                }
+                _ => {}
+            },
             Some(live) => {
                 let why = match text(&live["status"]["message"]) {
                     "" => "no manager has looked at it yet",

@@ -170,6 +170,11 @@ pub fn volume_template_crd() -> Value {
                 "properties": {
                     "template": free,
                     "volume": free,
+                    "volumeModes": {
+                        "type": "array", "maxItems": 2, "x-kubernetes-list-type": "set",
+                        "items": {"type": "string", "enum": ["Filesystem", "Block"]},
+                        "description": "The modes of the volumes it makes; without it, Filesystem.",
+                    },
                     "readyWhen": {"type": "string", "maxLength": 4096},
                 },
             },

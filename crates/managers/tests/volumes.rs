@@ -4,7 +4,7 @@ mod common;
 
 use common::{Cluster, phase_is, pv, pvc, volume, volume_claim};
 use conductor_managers::Options;
-use serde_json::json;
+use serde_json::{Value, json};
 
 async fn check_a_life(ordered: bool) {
     let cluster = Cluster::start(false).await;
@@ -80,6 +80,14 @@ async fn check_made(ordered: bool) {
     cluster.until(&pvc("apps", "data"), "bound", phase_is("Bound")).await;
     let volume = cluster.until(&pv(&name), "bound", phase_is("Bound")).await.expect("a volume");
     assert_eq!(volume["spec"]["nfs"], json!({"server": "nfs.example.com", "path": "/data"}));
+    // it says nothing of devices: it makes none
+    let mut block = volume_claim("apps", "block", "5Gi", "nfs");
+    block["spec"]["volumeMode"] = json!("Block");
+    cluster.create(&block).await;
+    let said = |object: Option<&Value>| {
+        object.is_some_and(|o| o["status"]["conditions"].to_string().contains("of mode Filesystem, asked Block"))
+    };
+    cluster.until(&pvc("apps", "block"), "told why it waits", said).await;
     cluster.delete(&pvc("apps", "data")).await;
     cluster.until(&pv(&name), "removed with its claim", |o| o.is_none()).await;
     cluster.until(&behind, "removed with its volume", |o| o.is_none()).await;

@@ -213,6 +213,9 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
             (reason, message) = (json!(why), json!(said));
         }
     }
+    if let Some(broken) = conditions.iter().find(|c| c.kind == "ConnectionReady" && !c.status && reason.is_null()) {
+        (reason, message) = (json!(broken.reason), json!(broken.message));
+    }
     if let Some((fits, why, said)) = condition_of(resource, WITHIN_CAPACITY) {
         conditions.push(Condition::new(WITHIN_CAPACITY, fits, why, said));
         if !fits && reason.is_null() {

@@ -47,6 +47,13 @@ pub(super) enum Made {
 pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Result<Made, String> {
     let name = made_name(claim);
     let spec = &making.template["spec"];
+    let mode = claim["spec"]["volumeMode"].as_str().unwrap_or("Filesystem");
+    let makes = spec["volumeModes"]
+        .as_array()
+        .map_or_else(|| vec!["Filesystem"], |m| m.iter().filter_map(Value::as_str).collect());
+    if !makes.contains(&mode) {
+        return Err(format!("it makes volumes of mode {}, asked {mode}: choose another class", makes.join(" or ")));
+    }
     let mut scope = BTreeMap::from([("claim", claim), ("class", making.class)]);
     let Some(live) = making.implementation else {
         let mut object =
