@@ -10,6 +10,7 @@ mod logs;
 mod manager;
 mod out;
 mod plan;
+mod provider;
 mod providers;
 mod review;
 mod tree;
@@ -40,6 +41,8 @@ enum Command {
     Up(up::Args),
     /// Run the managers alone, against any API server
     Manager(manager::Args),
+    /// Run providers of this machine's infrastructure, against any API server
+    Provider(provider::Args),
     /// Print what a cluster needs, as YAML for kubectl apply
     Install(install::Args),
     /// Say why a claim is bound to what it is, or why it waits
@@ -90,6 +93,7 @@ fn run() -> anyhow::Result<()> {
     let result = match Cli::parse().command {
         Command::Up(args) => runtime.block_on(up::run(args)),
         Command::Manager(args) => runtime.block_on(manager::run(args)),
+        Command::Provider(args) => runtime.block_on(provider::run(args)),
         Command::Install(args) => install::run(&args),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Plan(args) => runtime.block_on(plan::run(args)),

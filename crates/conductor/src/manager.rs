@@ -108,6 +108,18 @@ pub struct Args {
     identity: Option<String>,
 }
 
+/// Installs what managers and providers need. Who may not has it installed by an administrator.
+pub async fn install(api: &Api) -> anyhow::Result<()> {
+    match install::install(api).await {
+        // as a service account it may not give itself rights
+        Err(failure) if failure.code == 403 => {
+            eprintln!("installing nothing, for that takes an administrator (conductor install): {failure}");
+            Ok(())
+        }
+        installed => installed.context("cannot install what is needed"),
+    }
+}
+
 /// Runs until leadership is lost.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -116,13 +128,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let identity = args.identity.unwrap_or_else(|| format!("{}-{}", host.trim(), std::process::id()));
     if !args.no_install {
-        match install::install(&Api::new(client.clone())).await {
-            // as its service account it may not give itself rights: an administrator has installed them
-            Err(failure) if failure.code == 403 => {
-                eprintln!("installing nothing, for that takes an administrator (conductor install): {failure}");
-            }
-            installed => installed.context("cannot install what the managers need")?,
-        }
+        install(&Api::new(client.clone())).await?;
     }
     let api = Api::new(client.clone());
     let webhook = match args.webhook {

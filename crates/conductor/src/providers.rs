@@ -1,9 +1,8 @@
-//! The providers of this machine's infrastructure: which there are, and how they run in `conductor up`.
+//! The providers of this machine's infrastructure: which there are, and how they run.
 
 use std::path::Path;
 
-use conductor_apiserver::{Server, User};
-use conductor_local::{Home, Provider, SYSTEM_NAMESPACE, install, run};
+use conductor_local::{Home, Provider, install, run};
 use conductor_managers::Api;
 use conductor_managers::api::Failure;
 use http::Method;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 /// Every provider. A new one is a line here.
-fn all() -> Vec<Provider> {
+pub fn all() -> Vec<Provider> {
     let all = [Ok(conductor_databases::provider()), conductor_volumes::provider(), conductor_balancers::provider()];
     let readable = |provider: Result<Provider, String>| {
         provider
@@ -24,10 +23,15 @@ fn all() -> Vec<Provider> {
 /// Says on a Provider that its examples were made: what an administrator removes then stays away.
 const EXAMPLES: &str = "conductor.io/examples";
 
-/// Starts every provider, each with its own rights and below its own directory; they stop when the set is dropped. What they run goes on.
-pub fn start(server: &Server, admin: &Api, data_dir: &Path) -> JoinSet<()> {
+/// Starts providers, each with a client of its own and below its own directory; they stop when the set is dropped. What they run goes on.
+pub fn start(
+    providers: Vec<Provider>,
+    admin: &Api,
+    data_dir: &Path,
+    client: impl Fn(&str) -> kube::Client,
+) -> JoinSet<()> {
     let mut running = JoinSet::new();
-    for provider in all() {
+    for provider in providers {
         let name = provider.name;
         let left = conductor_local::stray::audit(name, &data_dir.join("providers").join(name)).len();
         if left > 0 {
@@ -42,7 +46,7 @@ pub fn start(server: &Server, admin: &Api, data_dir: &Path) -> JoinSet<()> {
                 continue;
             }
         };
-        let client = server.client(User::service_account(SYSTEM_NAMESPACE, &install::account(name)));
+        let client = client(name);
         let admin = admin.clone();
         running.spawn(async move {
             if let Err(failure) = define(&admin, &provider).await {

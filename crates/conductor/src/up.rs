@@ -173,7 +173,11 @@ async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf, types: one
     }
     known.follow(&api);
     crate::grants::follow(&api);
-    let _providing = crate::providers::start(&server, &api, &data_dir);
+    let own = |name: &str| {
+        let account = conductor_local::install::account(name);
+        server.client(User::service_account(conductor_local::SYSTEM_NAMESPACE, &account))
+    };
+    let _providing = crate::providers::start(crate::providers::all(), &api, &data_dir, own);
     let account = User::service_account("conductor-system", install::ACCOUNT);
     // One name for every start: after a crash nobody waits for the Lease of who is gone.
     let options = Options { identity: Some("conductor-up".into()), lease: LEASE, ..Options::default() };

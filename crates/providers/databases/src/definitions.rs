@@ -36,6 +36,9 @@ fn quantity(description: &str) -> Value {
     })
 }
 
+/// The most that counts up: as a float, which Kubernetes compares it as, `i64::MAX` is no integer of 64 bits any more.
+const MOST: i64 = (1 << 53) - 1;
+
 fn number(description: &str, least: i64, most: i64) -> Value {
     json!({"description": description, "type": "integer", "format": "int64", "minimum": least, "maximum": most})
 }
@@ -45,8 +48,8 @@ fn common<E: Engine>() -> Map<String, Value> {
     let common = json!({
         "engine": {"description": engine, "type": "string"},
         "storage": quantity("How much it may hold: measured, and said when it is more"),
-        "scrub": number("Asks for scrub number N: everything is made anew and empty, with new credentials", 0, i64::MAX),
-        "rotate": number("Asks for rotation number N of the credentials; status.rotated answers, then status.retired", 0, i64::MAX),
+        "scrub": number("Asks for scrub number N: everything is made anew and empty, with new credentials", 0, MOST),
+        "rotate": number("Asks for rotation number N of the credentials; status.rotated answers, then status.retired", 0, MOST),
         "rotationGraceSeconds": number("How long the old credentials work after the Secrets of all claims have the new ones; 60 if left out", 0, 604_800),
     });
     common.as_object().cloned().unwrap_or_default()
@@ -135,4 +138,23 @@ fn definition(names: Names, short: &[&str], spec: &Value, columns: &Value) -> Va
             }],
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_numbers_that_kubernetes_compares() {
+        fn bounds(value: &Value, found: &mut Vec<i64>) {
+            for (key, value) in value.as_object().into_iter().flatten() {
+                found.extend(value.as_i64().filter(|_| key == "maximum"));
+                bounds(value, found);
+            }
+            value.as_array().into_iter().flatten().for_each(|value| bounds(value, found));
+        }
+        let mut found = Vec::new();
+        all().iter().for_each(|definition| bounds(definition, &mut found));
+        assert!(!found.is_empty() && found.iter().all(|bound| *bound <= MOST), "{found:?}");
+    }
 }
