@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use conductor_claims::lifecycle::{Event, Target, condition_of};
+use futures::StreamExt;
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, RwLock};
 
-use crate::api::{Api, Failure, STRATEGIC};
+use crate::api::{Api, Failure, STRATEGIC, is_name};
 use crate::consumers::CLAIMS;
 use crate::events::Events;
 use crate::kind::Kind;
@@ -21,6 +22,9 @@ use crate::runtime::Desks;
 pub const GATE: &str = CLAIMS;
 /// Before a failed look is repeated, and before a kind is said to be unknown: its type may just be on its way.
 const AGAIN: Duration = Duration::from_secs(3);
+/// How long a look may take, and how many there are at the same time.
+const PATIENCE: Duration = Duration::from_secs(15);
+const AT_ONCE: usize = 8;
 
 /// Namespace and name.
 type Pod = (String, String);
@@ -112,17 +116,21 @@ impl Gates {
                 stirred.map(take).collect()
             };
             let Some(desks) = desks.upgrade() else { return };
-            for (pod, claims, since) in stirred {
-                let _lifting = self.lifting.write().await;
-                match look(&api, &events, &desks, &pod, &claims, since).await {
-                    Ok(true) => {}
-                    Ok(false) => self.again(pod),
-                    Err(failure) => {
-                        tracing::debug!(%failure, pod = pod.1, "the gate could not be lifted yet");
-                        self.again(pod);
+            let looks = stirred.into_iter().map(|(pod, claims, since)| {
+                let (gates, api, events, desks) = (&self, &api, &events, &desks);
+                async move {
+                    let looking = gates.look(api, events, desks, &pod, &claims, since);
+                    match tokio::time::timeout(PATIENCE, looking).await {
+                        Ok(Ok(true)) => {}
+                        Ok(Ok(false)) | Err(_) => gates.again(pod),
+                        Ok(Err(failure)) => {
+                            tracing::debug!(%failure, pod = pod.1, "the gate could not be lifted yet");
+                            gates.again(pod);
+                        }
                     }
                 }
-            }
+            });
+            futures::stream::iter(looks).for_each_concurrent(AT_ONCE, |look| look).await;
         }
     }
 
@@ -135,19 +143,21 @@ impl Gates {
     }
 }
 
-/// Lifts a Pod's gate if its claims are bound; false if it is to be looked at again by and by.
-async fn look(
+/// What a Pod waits for; `None`: it is not known yet.
+async fn waits_for(
     api: &Api,
-    events: &Events,
     desks: &Desks,
-    (namespace, name): &Pod,
+    namespace: &str,
     claims: &[Named],
     since: Duration,
-) -> Result<bool, Failure> {
+) -> Result<Option<Vec<String>>, Failure> {
     let desks = desks.all();
     let mut waits = Vec::new();
-    let mut known = true;
     for (word, claim) in claims {
+        if !is_name(claim) {
+            waits.push(format!("{word}/{claim}, which is the name of nothing"));
+            continue;
+        }
         let mut called = desks.iter().filter(|desk| desk.words.contains(word));
         let desk = called.next();
         if let Some(other) = called.next() {
@@ -157,9 +167,8 @@ async fn look(
         }
         let Some(desk) = desk else {
             if since < AGAIN {
-                return Ok(false);
+                return Ok(None);
             }
-            known = false;
             waits.push(format!("{word}/{claim}, and there is no resource type whose claims are called {word}"));
             continue;
         };
@@ -188,32 +197,56 @@ async fn look(
             }
         }
     }
-    let Some(pod) = api.get("v1", "Pod", namespace, name).await?.filter(is_gated) else { return Ok(true) };
-    // what it names now is what counts; the watch shows it by and by
-    if !named(&pod).eq(claims.iter().cloned()) {
-        return Ok(false);
-    }
-    let uid = text(&pod["metadata"]["uid"]);
-    let tell = |reason: &'static str, message: String| {
-        let about = Target { status: false, ..Target::of(&pod) };
-        events.tell(vec![Event { about, uid: uid.to_owned(), warning: false, reason, message }]);
-    };
-    if !waits.is_empty() {
-        tell("WaitsForClaims", format!("not scheduled before its claims are bound; it waits for {}", waits.join("; ")));
-        return Ok(known);
-    }
-    let patch = json!({
-        "metadata": {"uid": uid},
-        "spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]},
-    });
-    let path = format!("{}?fieldManager={}", api.path(&Target::of(&pod)).await?, crate::api::FIELD_MANAGER);
-    match api.call(Method::PATCH, &path, STRATEGIC, patch.to_string().into_bytes()).await {
-        Ok(_) => {
-            tell("ClaimsBound", "its claims are bound: it can be scheduled".into());
-            Ok(true)
+    Ok(Some(waits))
+}
+
+impl Gates {
+    /// Lifts a Pod's gate if its claims are bound; false if it is to be looked at again by and by.
+    async fn look(
+        &self,
+        api: &Api,
+        events: &Events,
+        desks: &Desks,
+        (namespace, name): &Pod,
+        claims: &[Named],
+        since: Duration,
+    ) -> Result<bool, Failure> {
+        let Some(waits) = waits_for(api, desks, namespace, claims, since).await? else { return Ok(false) };
+        let Some(pod) = api.get("v1", "Pod", namespace, name).await?.filter(is_gated) else { return Ok(true) };
+        // what it names now is what counts; the watch shows it by and by
+        if !named(&pod).eq(claims.iter().cloned()) {
+            return Ok(false);
         }
-        // it went, or another came in its place: the watch shows it
-        Err(failure) if matches!(failure.code, 404 | 409 | 422) => Ok(true),
-        Err(failure) => Err(failure),
+        let uid = text(&pod["metadata"]["uid"]);
+        let tell = |reason: &'static str, message: String| {
+            let about = Target { status: false, ..Target::of(&pod) };
+            events.tell(vec![Event { about, uid: uid.to_owned(), warning: false, reason, message }]);
+        };
+        if !waits.is_empty() {
+            tell(
+                "WaitsForClaims",
+                format!("not scheduled before its claims are bound; it waits for {}", waits.join("; ")),
+            );
+            return Ok(true);
+        }
+        // asked again while no claim is let go
+        let _lifting = self.lifting.write().await;
+        if waits_for(api, desks, namespace, claims, since).await?.is_none_or(|waits| !waits.is_empty()) {
+            return Ok(false);
+        }
+        let patch = json!({
+            "metadata": {"uid": uid},
+            "spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]},
+        });
+        let path = format!("{}?fieldManager={}", api.path(&Target::of(&pod)).await?, crate::api::FIELD_MANAGER);
+        match api.call(Method::PATCH, &path, STRATEGIC, patch.to_string().into_bytes()).await {
+            Ok(_) => {
+                tell("ClaimsBound", "its claims are bound: it can be scheduled".into());
+                Ok(true)
+            }
+            // it went, or another came in its place: the watch shows it
+            Err(failure) if matches!(failure.code, 404 | 409 | 422) => Ok(true),
+            Err(failure) => Err(failure),
+        }
     }
 }

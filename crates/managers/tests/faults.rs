@@ -180,7 +180,7 @@ async fn a_consumer_that_was_not_seen_holds_its_claim() {
             json!({"apiVersion": API, "kind": "RelationalDatabase", "metadata": {"name": "one"},
                 "spec": {"engine": "mysql", "capacity": {"storage": "5Gi"}}}),
             json!({"apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": meta("db"), "spec": {"engine": "mysql"}}),
-            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]},
+            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]},
                 "metadata": {"name": "web", "namespace": "apps", "annotations": {CLAIMS: "RelationalDatabaseClaim/db"}}}),
         )
         .await;

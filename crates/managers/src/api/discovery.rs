@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{Api, Failure};
+use super::{Api, Failure, is_name, segment};
 
 /// A kind as the server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,11 +30,11 @@ impl Served {
         let root = if api_version.contains('/') { "/apis/" } else { "/api/" };
         let mut path = format!("{root}{api_version}");
         if self.namespaced && !namespace.is_empty() {
-            path += &format!("/namespaces/{namespace}");
+            path += &format!("/namespaces/{}", segment(namespace));
         }
         path += &format!("/{}", self.plural);
         if !name.is_empty() {
-            path += &format!("/{name}");
+            path += &format!("/{}", segment(name));
         }
         if status && self.status {
             path += "/status";
@@ -76,6 +76,9 @@ impl Discovery {
     }
 
     async fn read(&self, api: &Api, api_version: &str) -> Result<HashMap<String, Arc<Served>>, Failure> {
+        if !api_version.split('/').all(is_name) {
+            return Err(Failure::missing(format!("{api_version:?} is no group and version")));
+        }
         let root = if api_version.contains('/') { "/apis/" } else { "/api/" };
         let list = api.read(&format!("{root}{api_version}")).await?.unwrap_or_default();
         let mut kinds: HashMap<String, Served> = HashMap::new();
@@ -126,5 +129,30 @@ impl Discovery {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_writes_leads_nowhere_else() {
+        let served = Served {
+            kind: "Thing".into(),
+            plural: "things".into(),
+            namespaced: true,
+            status: true,
+            aliases: Vec::new(),
+        };
+        let check = |namespace: &str, name: &str, expected: &str| {
+            assert_eq!(served.path("a.example/v1", namespace, name, false), format!("/apis/a.example/v1{expected}"));
+        };
+        check("n", "x.y-1", "/namespaces/n/things/x.y-1");
+        check("n", "conductor:managers", "/namespaces/n/things/conductor:managers");
+        check("n", "?watch=true", "/namespaces/n/things/%3Fwatch%3Dtrue");
+        check("n", "../../secrets/x", "/namespaces/n/things/..%2F..%2Fsecrets%2Fx");
+        check("..", "..", "/namespaces/%2E%2E/things/%2E%2E");
+        check("n", "a%2f#", "/namespaces/n/things/a%252f%23");
     }
 }

@@ -17,6 +17,9 @@ pub use discovery::{Discovery, Served};
 pub use failure::Failure;
 pub use watch::{Names, Sink, Watch};
 
+/// How long an answer may take.
+const ANSWER: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Under which name our fields are owned.
 pub const FIELD_MANAGER: &str = "conductor";
 
@@ -33,6 +36,18 @@ pub struct Api {
 pub(crate) fn escaped(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
     text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+/// A part of a path, whatever somebody has written there: it begins no query and leads nowhere else.
+pub(crate) fn segment(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_~:".contains(&b) || (b == b'.' && text != "." && text != "..");
+    text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+/// Whether an object can have this name.
+pub(crate) fn is_name(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_graphic() && !b"/%?#\\".contains(&b);
+    !text.is_empty() && text.len() <= 253 && text != "." && text != ".." && text.bytes().all(fits)
 }
 
 impl Api {
@@ -59,8 +74,12 @@ impl Api {
 
     /// Sends a request and gives the answer as it is.
     pub async fn call_bytes(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Bytes, Failure> {
-        let response = self.open(method, path, kind, body).await?;
-        response.into_body().collect_bytes().await.map_err(|e| Failure::unreadable(&e.to_string()))
+        let whole = async {
+            let response = self.open(method, path, kind, body).await?;
+            response.into_body().collect_bytes().await.map_err(|e| Failure::unreadable(&e.to_string()))
+        };
+        let answered = tokio::time::timeout(ANSWER, whole).await;
+        answered.unwrap_or_else(|_| Err(Failure::unsent(&format!("nothing came within {} s", ANSWER.as_secs()))))
     }
 
     /// Sends a request; the answer is a success whose body is still to be read.
@@ -106,7 +125,7 @@ impl Api {
         Ok(served.path(&target.api_version, &target.namespace, &target.name, target.status))
     }
 
-    /// Reads an object; `None` if it, or its kind, is not there.
+    /// Reads an object; `None` if it, or its kind, is not there, or nothing can have that name.
     pub async fn get(
         &self,
         api_version: &str,
@@ -114,7 +133,7 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, Failure> {
-        if name.is_empty() {
+        if !is_name(name) || (!namespace.is_empty() && !is_name(namespace)) {
             return Ok(None);
         }
         let served = match self.served(api_version, kind).await {
