@@ -16,20 +16,23 @@ mod grow;
 mod implementation;
 mod resource;
 mod status;
+mod waiting;
 mod write;
 
-pub use claim::{CLASS_STANDS_IN, ClaimScene, claim, refused, refused_claim, unreadable_claim};
+pub use claim::{CLASS_STANDS_IN, ClaimScene, claim, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};
 pub use status::{Condition, condition_of, status_patch};
+pub use waiting::refused;
 pub use write::{Event, Plan, Target, Verb, Version, Write};
 
 /// What the lives of volumes share.
 pub(crate) mod parts {
-    pub(crate) use super::claim::{deleting, not_allowed, phase, refused, uid};
+    pub(crate) use super::claim::{deleting, phase, uid};
     pub(crate) use super::implementation::{is_ready, place, reference_to};
     pub(crate) use super::status::status_patch;
+    pub(crate) use super::waiting::{not_allowed, refused};
     pub(crate) use super::write::finalizer;
 }
 

@@ -1,6 +1,8 @@
 //! A toy API server: objects, versions, preconditions, finalizers. And managers that look at it, late or not.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod objects;
+
 use std::collections::BTreeMap;
 
 use base64::Engine;
