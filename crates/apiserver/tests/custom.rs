@@ -323,7 +323,17 @@ async fn applying_empty_metadata_is_written_each_time() {
         assert_eq!(apply(&api, &status, &config).await, (200, first));
         api.delete(&format!("{WIDGETS}/a")).await;
     }
-    // null where there was nothing: kept where anything may stand.
+    // null where there was nothing: forgotten, and written again each time.
+    let config = widget("b", json!({}));
+    apply(&api, &format!("{WIDGETS}/b?fieldManager=m"), &config).await;
+    let mut null = config;
+    null["status"] = Value::Null;
+    let status = format!("{WIDGETS}/b/status?fieldManager=s");
+    let (_, first) = apply(&api, &status, &null).await;
+    let (code, second) = apply(&api, &status, &null).await;
+    assert_eq!((code, second.get("status")), (200, None), "{second}");
+    assert_ne!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
+    // Kept where anything may stand.
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let mut definition = crd("opens", "Open", json!([version("v1", json!({}))]));
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = open;
@@ -333,6 +343,7 @@ async fn applying_empty_metadata_is_written_each_time() {
     apply(&api, &format!("{path}?fieldManager=m"), &config).await;
     let (code, applied) = apply(&api, &format!("{path}/status?fieldManager=m"), &config).await;
     assert_eq!((code, applied.get("status")), (200, Some(&Value::Null)), "{applied}");
+    assert_eq!(apply(&api, &format!("{path}/status?fieldManager=m"), &config).await, (200, applied));
     // A built-in kind knows no difference between empty and nothing.
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {}}});
     let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=m";

@@ -166,8 +166,10 @@ impl Context {
         let merged = object.clone();
         let settled = self.resource.settle(object)?;
         let fields = merged.as_object().into_iter().flatten();
-        let unsettled = fields.filter(|(name, value)| settled.get(*name) != Some(*value)).map(|(name, _)| name.clone());
-        let unsettled = unsettled.collect();
+        // A status of null is kept where anything may stand, and else forgotten.
+        let null = |name: &str| name == "status" && old.is_some_and(|old| old.get(name) != Some(&Value::Null));
+        let goes = |name: &str, value: &Value| settled.get(name) != Some(value) || value.is_null() && null(name);
+        let unsettled = fields.filter(|(name, value)| goes(name, value)).map(|(name, _)| name.clone()).collect();
         Ok((settled, unsettled))
     }
 
