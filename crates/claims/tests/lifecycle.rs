@@ -2,14 +2,12 @@
 
 mod toy;
 
-use conductor_claims::invariants::violations;
 use conductor_claims::lifecycle::{ClaimScene, Connection};
 use conductor_claims::matching::{Decision, Why};
 use conductor_claims::template::Paths;
-use conductor_claims::types::ResourceType;
 use serde_json::{Value, json};
-use toy::Api;
-use toy::objects::{assert_sound, claim, class, key, kind, nothing_lost, phase, resource};
+use toy::objects::{assert_sound, claim, class, key, kind, phase, resource};
+use toy::{Api, Key};
 
 #[test]
 fn a_claim_binds_and_is_released_by_policy() {

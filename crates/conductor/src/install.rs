@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(long)]
     types: bool,
     /// Print a Deployment of the managers as well, from this image, with their webhook; see Dockerfile
-    #[arg(long, value_name = "IMAGE", conflicts_with = "types")]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "types", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     image: Option<String>,
 }
 

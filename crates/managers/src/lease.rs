@@ -14,6 +14,8 @@ use crate::clock::now_micro;
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/conductor-system/leases";
 const NAME: &str = "conductor-managers";
+/// How long the right to lead may be on its way.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A claim to lead.
 pub(crate) struct Lease {
@@ -30,12 +32,15 @@ impl Lease {
         Lease { api, identity: identity.to_owned(), holds, seen: Mutex::default() }
     }
 
-    /// Waits until this process leads.
-    pub(crate) async fn acquire(&self) {
+    /// Waits until this process leads; fails if that is not for it to do.
+    pub(crate) async fn acquire(&self) -> Result<(), Failure> {
+        let began = Instant::now();
         loop {
             match self.attempt().await {
-                Ok(true) => return,
+                Ok(true) => return Ok(()),
                 Ok(false) => {}
+                // a right that was just given is known a moment later
+                Err(failure) if matches!(failure.code, 401 | 403) && began.elapsed() > PATIENCE => return Err(failure),
                 Err(failure) => tracing::debug!(%failure, "the lease could not be taken"),
             }
             tokio::time::sleep(self.holds / 15).await;

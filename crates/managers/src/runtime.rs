@@ -128,7 +128,7 @@ impl Managers {
         let lease =
             options.identity.as_ref().map(|identity| Arc::new(Lease::new(api.clone(), identity, options.lease)));
         if let Some(lease) = lease.clone() {
-            lease.acquire().await;
+            lease.acquire().await?;
             tasks.spawn(async move { lease.hold().await });
         }
         let transport =

@@ -82,7 +82,8 @@ fn defaults(kind: &ResourceType, claims: &str) -> Vec<Value> {
     let policy = json!({
         "apiVersion": POLICY, "kind": "MutatingAdmissionPolicy", "metadata": meta(&name),
         "spec": {
-            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            // a server that does not know the kind yet takes claims all the same: the managers say the default, too
+            "failurePolicy": "Ignore", "reinvocationPolicy": "Never",
             "paramKind": {"apiVersion": "conductor.io/v1alpha1", "kind": "Manager"},
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": [kind.group], "apiVersions": [kind.version], "operations": ["CREATE"],
