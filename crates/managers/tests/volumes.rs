@@ -4,6 +4,7 @@ mod common;
 
 use common::{Cluster, phase_is, pv, pvc, volume, volume_claim};
 use conductor_managers::Options;
+use conductor_managers::inspect::{Finding, audit};
 use serde_json::{Value, json};
 
 async fn check_a_life(ordered: bool) {
@@ -80,6 +81,23 @@ async fn check_made(ordered: bool) {
     cluster.until(&pvc("apps", "data"), "bound", phase_is("Bound")).await;
     let volume = cluster.until(&pv(&name), "bound", phase_is("Bound")).await.expect("a volume");
     assert_eq!(volume["spec"]["nfs"], json!({"server": "nfs.example.com", "path": "/data"}));
+    // one whose volume somebody removes by force is left over, and is found
+    let forced = cluster.create(&volume_claim("apps", "forced", "5Gi", "nfs")).await;
+    let forced = format!("pvc-{}", forced["metadata"]["uid"].as_str().expect("a uid"));
+    let left = common::target(RDS, "RDSInstance", "conductor-system", &forced);
+    cluster.until(&left, "made", |o| o.is_some()).await;
+    cluster.patch(&left.clone().status(), json!({"status": ready})).await;
+    cluster.until(&pvc("apps", "forced"), "bound", phase_is("Bound")).await;
+    assert!(audit(&cluster.api).await.expect("an audit").is_empty());
+    cluster.delete(&pv(&forced)).await;
+    cluster.patch(&pv(&forced), json!({"metadata": {"finalizers": null}})).await;
+    cluster.until(&pv(&forced), "gone", |o| o.is_none()).await;
+    cluster.delete(&pvc("apps", "forced")).await;
+    cluster.until(&pvc("apps", "forced"), "gone", |o| o.is_none()).await;
+    let found = audit(&cluster.api).await.expect("an audit");
+    let named = |f: &Finding| f.object == format!("RDSInstance {forced}") && f.message.contains("stays with its data");
+    assert!(found.len() == 1 && named(&found[0]), "{:?}", found.iter().map(|f| &f.message).collect::<Vec<_>>());
+    cluster.delete(&left).await;
     // it says nothing of devices: it makes none
     let mut block = volume_claim("apps", "block", "5Gi", "nfs");
     block["spec"]["volumeMode"] = json!("Block");
