@@ -105,6 +105,9 @@ fn agree(ledger: &mut Ledger, rules: &Rules) {
         Decision::Wait { reason: Reason::NamedRefused(name, why) | Reason::ReservedRefused(name, why), .. } => {
             (name, refused(rules, why), false)
         }
+        Decision::Wait { reason: Reason::BeingMade(name), .. } => {
+            (name, "is being made for this claim".to_owned(), false)
+        }
         _ => return,
     };
     for candidate in ledger.candidates.iter_mut().filter(|c| !c.class && c.name == *name) {

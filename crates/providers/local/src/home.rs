@@ -44,15 +44,17 @@ impl Home {
         let open = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(WAY).create(dir);
         open(&self.dir)?;
         match &self.link {
-            Some(link) if *link != self.dir && fs::read_link(link).is_err() => {
+            Some(link) if *link != self.dir => {
                 let shown = link.parent().unwrap_or(link);
                 open(shown)?;
                 // and back: whose it is can be told when the data directory is gone
-                let back = self.dir.with_file_name(crate::stray::OWNER);
-                if fs::read_link(&back).is_err() {
-                    std::os::unix::fs::symlink(shown, back)?;
+                for (to, at) in [(shown, &*self.dir.with_file_name(crate::stray::OWNER)), (&*self.dir, link)] {
+                    match std::os::unix::fs::symlink(to, at) {
+                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                        _ => {}
+                    }
                 }
-                std::os::unix::fs::symlink(&self.dir, link)
+                Ok(())
             }
             _ => Ok(()),
         }
