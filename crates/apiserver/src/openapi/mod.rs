@@ -30,6 +30,7 @@ mod operations;
 mod parameters;
 mod protobuf;
 mod schemas;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod v2;

@@ -9,6 +9,7 @@ use super::descriptions::Descriptions;
 use super::documents::{Document, entries, info};
 use super::protobuf;
 use super::schemas::{COMPONENTS, Components, Kinds, Writer};
+use super::templates::Templates;
 
 const DEFINITIONS: &str = "#/definitions/";
 
@@ -24,8 +25,6 @@ pub fn write(site: &Site<'_>, descriptions: &Descriptions, as_protobuf: bool, ou
     versions.dedup();
     let kinds = Kinds::new(&versions);
     let writer = Writer { kinds: &kinds, descriptions, site };
-    let paths =
-        documents.iter().flat_map(|document| document.paths(catalog)).map(|(path, item)| (path, path_item(item)));
     let definitions = components.iter().map(|(name, component)| {
         let schema = writer.component(name, component);
         (name.to_owned(), definition(schema, name.ends_with(".Quantity"), name.ends_with(".IntOrString")))
@@ -37,13 +36,24 @@ pub fn write(site: &Site<'_>, descriptions: &Descriptions, as_protobuf: bool, ou
         }},
     });
     if as_protobuf {
-        return protobuf::write(&rest, paths, definitions, out);
+        let paths = documents.iter().flat_map(|document| document.paths(catalog));
+        return protobuf::write(&rest, paths.map(|(path, item)| (path, path_item(item))), definitions, out);
     }
     let text = rest.to_string();
     out.write_all(text.strip_suffix('}').unwrap_or(&text).as_bytes())?;
-    out.write_all(br#","paths":"#)?;
-    entries(out, paths)?;
-    out.write_all(br#","definitions":"#)?;
+    out.write_all(br#","paths":{"#)?;
+    let mut templates = Templates::default();
+    for (at, document) in documents.iter().enumerate() {
+        let (path, item) = document.own_path();
+        let mut paths = vec![(path, path_item(item).to_string())];
+        document.resources(catalog).for_each(|resource| paths.extend(templates.paths(resource, path_item)));
+        paths.sort_unstable();
+        for (nth, (path, text)) in paths.iter().enumerate() {
+            let comma = if (at, nth) == (0, 0) { "" } else { "," };
+            write!(out, "{comma}{}:{text}", Value::from(&**path))?;
+        }
+    }
+    out.write_all(br#"},"definitions":"#)?;
     entries(out, definitions)?;
     out.write_all(b"}")
 }
