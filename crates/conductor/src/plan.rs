@@ -73,8 +73,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         objects.extend(read(&file)?);
     }
     for (number, object) in objects.iter().enumerate() {
-        let named = ["apiVersion", "kind"].iter().all(|key| object[*key].as_str().is_some_and(|text| !text.is_empty()));
-        anyhow::ensure!(named, "object {} of {} has no apiVersion or kind", number + 1, args.file.display());
+        let named = object["kind"].as_str().is_some_and(|kind| !kind.is_empty());
+        anyhow::ensure!(named, "object {} of {} has no kind", number + 1, args.file.display());
     }
     let (api, namespace) = args.cluster.api().await?;
     let outlooks = inspect::plan(&api, &objects, args.namespace.as_deref().unwrap_or(&namespace)).await?;

@@ -105,10 +105,12 @@ impl<'c> Connection<'c> {
                         format!("the Secret and ConfigMap {name} hold the connection details")
                     }
                     Lead::Nowhere => {
-                        let alone = host.parse::<IpAddr>().is_ok();
-                        let why = if alone { "of its machine alone" } else { "no DNS name" };
+                        let why = match host.parse::<IpAddr>() {
+                            Ok(address) => format!("{address}, which is of its machine alone"),
+                            Err(_) => format!("{host:?}, which is no DNS name"),
+                        };
                         format!(
-                            "the Secret and ConfigMap {name} hold the connection details; no Service can lead to {host:?}, which is {why}"
+                            "the Secret and ConfigMap {name} hold the connection details; no Service can lead to {why}"
                         )
                     }
                     _ => format!("the Secret, ConfigMap and Service {name} hold the connection details"),
