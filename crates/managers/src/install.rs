@@ -303,7 +303,10 @@ async fn apply(api: &Api, object: &Value) -> Result<(), Failure> {
     // a definition that was just made takes a moment to be served
     for _ in 0..1000 {
         match api.apply(object).await {
-            Err(failure) if failure.code == 404 => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            Err(failure) if failure.code == 404 => {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                api.look_again(object["apiVersion"].as_str().unwrap_or_default());
+            }
             other => return other.map(drop),
         }
     }

@@ -75,6 +75,10 @@ impl Discovery {
         found
     }
 
+    pub(super) fn forget(&self, api_version: &str) {
+        self.groups.lock().remove(api_version);
+    }
+
     async fn read(&self, api: &Api, api_version: &str) -> Result<HashMap<String, Arc<Served>>, Failure> {
         if !api_version.split('/').all(is_name) {
             return Err(Failure::missing(format!("{api_version:?} is no group and version")));

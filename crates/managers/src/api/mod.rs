@@ -175,6 +175,11 @@ impl Api {
         self.discovery.served(self, api_version, kind).await
     }
 
+    /// Forgets which kinds a group has, for who knows that they have just changed.
+    pub(crate) fn look_again(&self, api_version: &str) {
+        self.discovery.forget(api_version);
+    }
+
     /// The kind a user means by a word: kind, plural, singular or short name, with or without group.
     pub async fn kind_of(&self, word: &str) -> Result<Option<(String, Arc<Served>)>, Failure> {
         self.discovery.kind_of(self, word).await
