@@ -1,10 +1,12 @@
 //! Generated types: what a desk does about their claims and resources.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
     CLASS_STANDS_IN, ClaimScene, Found as Implementation, PROVISIONED_FOR, Presence, RESOURCE_UID, ResourceScene,
-    claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
+    SILENCE, claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -130,7 +132,7 @@ impl Desk {
         }
         // what has the name of its connection details is not followed, and a consumer that came and went may never be shown
         let again = (unseen && !consumers.is_empty()) || (!deleting && wiring.connection().is_taken(&object));
-        Ok(if again { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
+        Ok(if again { Outcome::Later(Duration::from_secs(5)) } else { Outcome::Settled })
     }
 
     pub(crate) async fn generated_resource(
@@ -208,6 +210,14 @@ impl Desk {
         }
         // what an administrator puts there, to be adopted or instead of what is lost, may bear no label of ours: it is not followed
         let missing = live.iter().any(|(object, _)| object.is_none());
-        Ok(if missing { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
+        let young = |made: &Value| seconds(&time) - seconds(text(made)) <= SILENCE;
+        let silent = |o: &Value| o["status"].is_null() && young(&o["metadata"]["creationTimestamp"]);
+        let silent = live.iter().any(|(object, _)| object.as_ref().is_some_and(silent));
+        Ok(match (missing, silent) {
+            (true, _) => Outcome::Later(Duration::from_secs(5)),
+            // that nobody reports is said after a while
+            (_, true) => Outcome::Later(Duration::from_secs(SILENCE.unsigned_abs() + 1)),
+            _ => Outcome::Settled,
+        })
     }
 }

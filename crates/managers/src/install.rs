@@ -282,7 +282,8 @@ pub async fn install(api: &Api) -> Result<(), Failure> {
 /// How many objects are applied at once.
 const AT_ONCE: usize = 16;
 
-/// Applies objects: namespaces first, the rest at once; one whose kind was just defined waits until it is served.
+/// Applies objects: namespaces first, the rest at once; one whose kind was just defined waits until it is served. At the end all
+/// that is defined is served.
 pub async fn apply_all(api: &Api, objects: &[Value]) -> Result<(), Failure> {
     let (spaces, rest): (Vec<&Value>, Vec<&Value>) = objects.iter().partition(|object| object["kind"] == "Namespace");
     for space in spaces {
@@ -296,6 +297,14 @@ pub async fn apply_all(api: &Api, objects: &[Value]) -> Result<(), Failure> {
         running.push(apply(api, object));
     }
     while running.try_next().await?.is_some() {}
+    for definition in objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition") {
+        let spec = &definition["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for version in spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true) {
+            let version = format!("{}/{}", text(&spec["group"]), text(&version["name"]));
+            api.until_served(&version, &text(&spec["names"]["kind"])).await?;
+        }
+    }
     Ok(())
 }
 

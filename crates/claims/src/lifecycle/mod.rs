@@ -22,7 +22,7 @@ mod write;
 pub use claim::{CLASS_STANDS_IN, ClaimScene, claim, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
-pub use resource::{Found, Presence, ResourceScene, resource, resource_failed};
+pub use resource::{Found, Presence, ResourceScene, SILENCE, resource, resource_failed};
 pub use status::{Condition, condition_of, status_patch};
 pub use waiting::refused;
 pub use write::{Event, Plan, Target, Verb, Version, Write};

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::extract::seconds;
 use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
@@ -393,7 +394,7 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
                         format!("{name} is not ready: readyWhen does not hold yet")
                     }
                     // nobody may be there to report
-                    "" if object["status"].is_null() => {
+                    "" if is_silent(object, scene.now) => {
                         format!("{name} is not ready: nothing has reported on it yet; does its provider run?")
                     }
                     "" => format!("{name} is not ready yet"),
@@ -497,4 +498,13 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     if gone {
         plan.patch(resource, json!({"metadata": {"finalizers": rest}}), "let the resource go");
     }
+}
+
+/// How many seconds an implementation may take until something reports on it.
+pub const SILENCE: i64 = 10;
+
+/// Whether nothing has reported on an implementation for so long that there may be nobody to.
+fn is_silent(object: &Value, now: &str) -> bool {
+    let made = seconds(object["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
+    object["status"].is_null() && seconds(now) - made >= SILENCE
 }

@@ -5,6 +5,7 @@ mod failure;
 mod watch;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, header};
@@ -18,7 +19,9 @@ pub use failure::Failure;
 pub use watch::{Names, Sink, Watch};
 
 /// How long an answer may take.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(60);
+const ANSWER: Duration = Duration::from_secs(60);
+/// How long a definition may take until it is served.
+const DEFINED: Duration = Duration::from_secs(10);
 
 /// Under which name our fields are owned.
 pub const FIELD_MANAGER: &str = "conductor";
@@ -178,6 +181,19 @@ impl Api {
     /// Forgets which kinds a group has, for who knows that they have just changed.
     pub(crate) fn look_again(&self, api_version: &str) {
         self.discovery.forget(api_version);
+    }
+
+    /// Waits until what was just defined can be asked for.
+    pub(crate) async fn until_served(&self, api_version: &str, kind: &str) -> Result<(), Failure> {
+        let patience = Instant::now() + DEFINED;
+        while let Err(failure) = self.served(api_version, kind).await {
+            if failure.code != 404 || Instant::now() > patience {
+                return Err(failure);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            self.look_again(api_version);
+        }
+        Ok(())
     }
 
     /// The kind a user means by a word: kind, plural, singular or short name, with or without group.

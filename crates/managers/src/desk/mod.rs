@@ -16,7 +16,7 @@ use conductor_claims::lifecycle::Plan;
 use conductor_claims::matching::{Decision, Index};
 use conductor_claims::rules::Rules;
 use conductor_claims::selector::Labels;
-use conductor_claims::views::Ask;
+use conductor_claims::views::{Ask, ClassAsk};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -200,7 +200,11 @@ impl Desk {
         let class = {
             let state = self.state.lock();
             let limited = |name: &Arc<str>| state.classes.get(name.as_ref()).is_some_and(|c| rights::is_limited(c));
-            rights::class_of(&decision, &state.index).filter(limited)
+            // one that stands in for none is written on the claim, whatever comes of it
+            let waits = matches!(decision, Decision::Wait { .. });
+            let stands_in = waits && ask.wish.class == ClassAsk::Unset && ask.resource_name.is_none();
+            let class = rights::class_of(&decision, &state.index);
+            class.or_else(|| state.index.class_of(ask).filter(|_| stands_in)).filter(limited)
         };
         let Some(class) = class else { return Ok(decision) };
         let allowed = rights::may_use(&self.cx.api, &self.kind, claim, &class).await;

@@ -39,6 +39,8 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     let mut all = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         if let Some(refused) = rehearse(api, object).await? {
+            // our own review has said so already
+            let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
             all.push(Outlook { object: shown(object), text: format!("is refused: {refused}"), trouble: true });
             continue;
         }

@@ -111,6 +111,10 @@ impl Types {
         }
         while applied.try_next().await?.is_some() {}
         drop(applied);
+        // whoever reads that a type is served can make a claim of it
+        for own in [&kind.names.class, &kind.names.resource, &kind.names.claim] {
+            self.cx.api.until_served(&kind.api_version(), own).await?;
+        }
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.say(object, served(&kind)).await
     }
