@@ -46,7 +46,9 @@ fn value(schema: Schema<'_>, source: &mut Source<'_>, depth: u8) -> Value {
         Shape::String(Text::MicroTime) => pick(&["2026-01-02T03:04:05.000001Z", "2026-01-02T03:04:05.100000+01:00"]),
         Shape::String(Text::Bytes) => pick(&["", "YQ==", "YWJj"]),
         Shape::String(_) => pick(&["", "a", "ü<&>\"\\\n\u{2028}"]),
-        Shape::Integer { .. } | Shape::Number => Value::from(i64::from(choice) - 100),
+        Shape::Integer { .. } => Value::from(i64::from(choice) - 100),
+        // a whole one is written without a point, and protobuf does not know it from one with
+        Shape::Number => Value::from(f64::from(choice) - 99.5),
         Shape::Boolean => Value::from(choice % 2 == 1),
         Shape::IntOrString => [json!("50%"), json!(7), json!(0)][usize::from(choice % 3)].clone(),
         Shape::Any => match schema.node().opaque {
@@ -64,8 +66,31 @@ fn written(value: &Value, schema: Schema<'_>) -> Vec<u8> {
     out
 }
 
+/// The values of `extra` are messages with a list in them, which protobuf cannot leave out: null comes back as an empty list, as
+/// in Go.
+fn through_protobuf(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                *value = through_protobuf(value.take());
+                if key == "extra" {
+                    value
+                        .as_object_mut()
+                        .into_iter()
+                        .flatten()
+                        .filter(|(_, v)| v.is_null())
+                        .for_each(|(_, v)| *v = json!([]));
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = through_protobuf(item.take())),
+        _ => {}
+    }
+    value
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn reading_and_writing_is_stable(kind in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..400)) {
@@ -88,7 +113,7 @@ proptest! {
         prop_assert_eq!(&read, &once);
 
         let proto = protobuf::to_protobuf(&once, schema);
-        prop_assert_eq!(protobuf::from_protobuf(&proto, schema).unwrap(), once.clone());
+        prop_assert_eq!(protobuf::from_protobuf(&proto, schema).unwrap(), through_protobuf(once.clone()));
         prop_assert_eq!(protobuf::to_protobuf(&once, schema), proto);
 
         let mut defaulted = once.clone();
