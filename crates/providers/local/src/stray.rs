@@ -11,6 +11,11 @@ pub const HOMES: &str = "/var/lib/conductor";
 /// The link in there that shows the data directory.
 pub const OWNER: &str = "of";
 
+/// Whether a rule is about what another system left behind, which is nothing that this one's state could be wrong by.
+pub fn is_elsewhere(invariant: &str) -> bool {
+    invariant.ends_with("-has-data-directory")
+}
+
 /// Homes whose data directory is gone, with where that was.
 fn homes(all: &Path) -> Vec<(PathBuf, PathBuf)> {
     let each = fs::read_dir(all).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -73,6 +78,19 @@ mod tests {
         check("/d/providers/balancers/databases", false);
         check("/d/databases/postgres/1", false);
         check("/d/providers/databases", false);
+    }
+
+    #[test]
+    fn what_another_system_left_is_told_from_what_this_one_did() {
+        for (rule, expected) in [
+            ("home-has-data-directory", true),
+            ("process-has-data-directory", true),
+            ("loop-device-has-data-directory", true),
+            ("no-leftover-directory", false),
+            ("data-there", false),
+        ] {
+            assert_eq!(is_elsewhere(rule), expected, "{rule}");
+        }
     }
 
     #[test]
