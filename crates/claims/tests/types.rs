@@ -188,7 +188,7 @@ fn definitions_have_the_shape_kubectl_shows() {
         .iter()
         .filter_map(|c| c["name"].as_str())
         .collect();
-    assert_eq!(columns, ["Phase", "Class", "Resource", "Storage", "Binding", "Reason", "Age"]);
+    assert_eq!(columns, ["Phase", "Class", "Resource", "Storage", "Binding", "Reason", "Message", "Age"]);
 }
 
 #[test]

@@ -14,7 +14,8 @@ use crate::out::say;
 /// providers, that what runs and lies outside is what the API says: no process, port, directory, role or database is left over.
 ///
 /// Ends with 1 if something is wrong. What managers are working on at the moment may show: look twice. What another data directory
-/// left on this machine when it was removed is said too, and is no fault of this system.
+/// left on this machine when it was removed is said too, and is no fault of this system; so are claims that are Lost and resources that
+/// Failed, which say so themselves.
 #[derive(clap::Args)]
 pub struct Args {
     /// How long providers have to answer
@@ -32,9 +33,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     for finding in &findings {
         say(&format!("{}: {} ({})", finding.object, finding.message, finding.invariant))?;
     }
-    let (_, findings): (Vec<_>, Vec<_>) = findings.iter().partition(|f| conductor_local::stray::is_elsewhere(&f.invariant));
+    let troubled = inspect::troubled(&api).await?;
+    for trouble in &troubled {
+        say(trouble)?;
+    }
+    let (_, findings): (Vec<_>, Vec<_>) =
+        findings.iter().partition(|f| conductor_local::stray::is_elsewhere(&f.invariant));
     anyhow::ensure!(findings.is_empty(), "{} invariants are broken", findings.len());
-    say("everything is as it must be")?;
+    say(match troubled.as_slice() {
+        [] => "everything is as it must be",
+        _ => "the books are right; what is Lost or Failed waits for somebody",
+    })?;
     Ok(())
 }
 

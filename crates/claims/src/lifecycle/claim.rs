@@ -445,7 +445,9 @@ fn release(scene: &ClaimScene<'_>, plan: &mut Plan) {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message = format!("used by {shown}{more}: it goes when they are gone");
         let condition = Condition::new("Released", false, "InUse", message.clone());
-        if let Some(status) = status_patch(claim, json!({"message": message}), &[condition], scene.now) {
+        if let Some(status) =
+            status_patch(claim, json!({"reason": "InUse", "message": message}), &[condition], scene.now)
+        {
             plan.patch_status(claim, status, "say what holds the claim");
         }
         return;

@@ -474,7 +474,9 @@ fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
         let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
         let message = format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name"));
         let condition = Condition::new("Removable", false, "InUse", message.clone());
-        if let Some(status) = status_patch(resource, json!({"message": message}), &[condition], scene.now) {
+        if let Some(status) =
+            status_patch(resource, json!({"reason": "InUse", "message": message}), &[condition], scene.now)
+        {
             plan.patch_status(resource, status, "say what holds the resource");
         }
         return;

@@ -77,12 +77,16 @@ fn path(stem: &str, name: &str) -> String {
 /// The definitions of resource, claim and class, in this order.
 pub fn crds(kind: &ResourceType) -> [Value; 3] {
     let age = || column("Age", "date", ".metadata.creationTimestamp", 0);
-    let amounts = |stem: &str| -> Vec<Value> {
+    let amounts = |path: &dyn Fn(&str) -> String| -> Vec<Value> {
         let capacities = kind.capacities.iter().enumerate();
-        capacities.map(|(i, c)| column(&title(&c.name), "string", &path(stem, &c.name), u8::from(i > 0))).collect()
+        capacities.map(|(i, c)| column(&title(&c.name), "string", &path(&c.name), u8::from(i > 0))).collect()
     };
+    let reason =
+        || [column("Reason", "string", ".status.reason", 0), column("Message", "string", ".status.message", 1), age()];
     let mut resource = vec![column("Class", "string", ".spec.class", 0)];
-    resource.extend(amounts(".spec.capacity"));
+    // what the implementation says, or else what was written; the dots lead to the object itself first
+    let known = |name: &str| format!("..['{}','{}']", path("status.capacity", name), path("spec.capacity", name));
+    resource.extend(amounts(&known));
     resource.extend(
         kind.attributes
             .iter()
@@ -96,20 +100,16 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
         column("Namespace", "string", ".spec.claimRefs[*].namespace", 0),
         column("Claim", "string", ".spec.claimRefs[*].name", 0),
         column("Implementation", "string", ".status.implementationRef", 1),
-        column("Reason", "string", ".status.message", 0),
-        age(),
     ]);
+    resource.extend(reason());
     let mut claim = vec![
         column("Phase", "string", ".status.phase", 0),
         column("Class", "string", ".status.class", 0),
         column("Resource", "string", ".spec.resourceName", 0),
     ];
-    claim.extend(amounts(".status.capacity"));
-    claim.extend([
-        column("Binding", "string", ".status.binding.name", 1),
-        column("Reason", "string", ".status.message", 0),
-        age(),
-    ]);
+    claim.extend(amounts(&|name| path(".status.capacity", name)));
+    claim.push(column("Binding", "string", ".status.binding.name", 1));
+    claim.extend(reason());
     let definition = |name: &str, scope, short, categories, columns, schema, status| {
         Definition {
             group: &kind.group,

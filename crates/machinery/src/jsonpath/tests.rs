@@ -43,6 +43,7 @@ fn templates_are_rendered() {
         ("{.items[?(@.f)].name}", "b"),
         ("{.items[*].conditions[?(@.type==\"Ready\")].status}", "True False"),
         ("{..name}", "a b c"),
+        ("{..['none.n','kind']}", "List"),
         ("{.items[1].f}", "1.5"),
         ("{.items[2].none}", "null"),
         ("{.items[0].labels}", "{\"app.kubernetes.io/name\":\"x\"}"),

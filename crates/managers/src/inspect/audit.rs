@@ -73,6 +73,26 @@ pub async fn check(api: &Api, at_rest: bool) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
+/// What is known to be broken and says so: nobody's mistake in the books, and somebody's work.
+pub async fn troubled(api: &Api) -> Result<Vec<String>, Failure> {
+    let mut said = Vec::new();
+    for kind in kinds(api).await? {
+        for (of, phase) in [(kind.claim(), "Lost"), (kind.resource(), "Failed")] {
+            for object in list(api, of.clone()).await?.iter().filter(|object| object["status"]["phase"] == phase) {
+                let meta = &object["metadata"];
+                let name = [&meta["namespace"], &meta["name"]].into_iter().filter_map(Value::as_str);
+                let name = name.collect::<Vec<_>>().join("/");
+                let condition = object["status"]["conditions"].as_array().into_iter().flatten();
+                let condition = condition.filter(|c| c["status"] == "False").map(|c| &c["message"]).next();
+                let why = Some(&object["status"]["message"]).filter(|m| m.is_string()).or(condition);
+                let why = why.and_then(Value::as_str).unwrap_or("kubectl describe shows what is known");
+                said.push(format!("{} {name} is {phase}: {why}", of.1));
+            }
+        }
+    }
+    Ok(said)
+}
+
 /// What is behind volumes that are gone, and was not kept by their policy: somebody removed them by force.
 async fn left_over(api: &Api, volumes: &[Value]) -> Result<Vec<Finding>, Failure> {
     let templates = list(api, (VOLUME_TEMPLATE.0.to_owned(), VOLUME_TEMPLATE.1)).await?;
