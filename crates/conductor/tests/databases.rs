@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -435,6 +436,79 @@ fn no_tenant_makes_itself_a_superuser_when_its_login_is_rotated() {
     assert!(sql(&details, "select 1").is_err(), "the old login is gone all the same");
 }
 
+/// The same login, to another database.
+fn to_database(details: &BTreeMap<String, String>, database: &str) -> BTreeMap<String, String> {
+    let (server, _) = details["uri"].rsplit_once('/').expect("names a database");
+    let mut other = details.clone();
+    other.extend([("uri".to_owned(), format!("{server}/{database}")), ("database".to_owned(), database.to_owned())]);
+    other
+}
+
+#[test]
+fn nothing_a_tenant_does_keeps_its_postgres_database_from_being_scrubbed() {
+    if !has("hostile tenants", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "PostgresInstance");
+    let template = json!({"serverSecretRef": {"name": shared_secret("PostgresInstance")}});
+    class(&world, "standard", "Recycle", "PostgresDatabase", template);
+    for name in ["db", "other"] {
+        claim(&world, name, json!({"class": "standard"}));
+    }
+    let (own, other) = (world.details(CLAIMS, "db"), world.details(CLAIMS, "other"));
+    let (path, implementation) = behind(&world, "db");
+    let database = &own["database"];
+
+    // who shuts it for itself finds it open again
+    sql(&own, &format!("alter database {database} connection limit 0")).expect("a database's owner may");
+    soon("shut", || sql(&own, "select 1").is_err().then_some(()));
+    world.poke(&path);
+    sql_soon(&own, "select 1");
+
+    // another gives it rights on what is the other's; it keeps something in a database that everyone may use, and calls its own a template
+    let given = format!(
+        "create table t (); grant select on t to {database}; grant connect on database {} to {database}",
+        other["database"]
+    );
+    sql(&other, &given).expect("a database's owner may");
+    let everyones = to_database(&own, "template1");
+    let keep = "select lo_from_bytea(0, 'data'); alter default privileges grant select on tables to public";
+    assert!(sql(&everyones, keep).is_err(), "in a server of ours there is none");
+    let admin = world.secret("conductor-system", &shared_secret("PostgresInstance"));
+    sql(&admin, "grant connect on database template1 to public").expect("a superuser may");
+    sql(&everyones, keep).expect("in a server of somebody's there may be");
+    sql(&own, &format!("alter database {database} is_template true")).expect("a database's owner may");
+
+    world.delete_now(&format!("{CLAIMS}/db"));
+    let scrubbed = world.until(&path, "scrubbed", |i| i["status"]["scrubbed"] == 1);
+    assert_eq!(condition(&scrubbed, "Scrubbed")["status"], "True", "{scrubbed}");
+    let kept = "select count(*) from pg_catalog.pg_largeobject_metadata";
+    assert_eq!(sql(&to_database(&admin, "template1"), kept).as_deref(), Ok("0"), "nothing of it is left elsewhere");
+    assert_eq!(sql(&other, "select count(*) from t").as_deref(), Ok("0"), "what is the other's stays");
+
+    world.until(&resource_of(&implementation), "free", |r| r["status"]["phase"] == "Available");
+    world.delete_now(&format!("{CLAIMS}/other"));
+}
+
+#[test]
+fn a_mariadb_tenant_has_one_database_and_none_that_is_named_alike() {
+    if !has("hostile tenants of MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "MariaDBInstance");
+    let template = json!({"serverSecretRef": {"name": shared_secret("MariaDBInstance")}});
+    class(&world, "standard", "Delete", "MariaDBDatabase", template);
+    claim(&world, "db", json!({"class": "standard"}));
+    let own = world.details(CLAIMS, "db");
+    let alike = own["database"].replacen('_', "X", 1);
+    let refused = sql(&own, &format!("create database {alike}")).expect_err("may not");
+    assert!(refused.contains("denied"), "{refused}");
+    sql(&own, "create table t (a int)").expect("in its own it may");
+    world.delete_now(&format!("{CLAIMS}/db"));
+}
+
 /// Two kinds may have objects of one name, and a Secret that is another's is left alone.
 #[test]
 fn each_server_has_a_secret_of_its_own() {
@@ -524,7 +598,8 @@ fn a_setting_that_postgres_does_not_start_with_stops_nothing() {
     if has("refused settings of PostgreSQL", POSTGRES) {
         refused_settings("PostgresInstance", ("work_mem", "3MB"), ("work_memm", "1"), "work_memm");
         refused_settings("PostgresInstance", ("work_mem", "3MB"), ("shared_buffers", "900GB"), "shared memory");
-        settings_that_only_a_start_shows("PostgresInstance", ("listen_addresses", "192.0.2.1"), "any TCP/IP sockets");
+        refused_settings("PostgresInstance", ("work_mem", "3MB"), ("port", "5555"), "Conductor sets it itself");
+        settings_that_only_a_start_shows("PostgresInstance", ("ssl", "on"), "server certificate");
     }
 }
 
@@ -534,7 +609,9 @@ fn a_setting_that_mariadb_does_not_start_with_stops_nothing() {
         let good = ("sort_buffer_size", "1M");
         refused_settings("MariaDBInstance", good, ("sort_buffer_sizes", "1"), "sort_buffer_sizes");
         refused_settings("MariaDBInstance", good, ("innodb_buffer_pool_size", "900G"), "innodb_buffer_pool_size");
-        let socket = format!("/tmp/{}", "x".repeat(110));
-        settings_that_only_a_start_shows("MariaDBInstance", ("socket", &socket), "socket file path is too long");
+        refused_settings("MariaDBInstance", good, ("bind-address", "192.0.2.1"), "Conductor sets it itself");
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = taken.local_addr().expect("has one").port().to_string();
+        settings_that_only_a_start_shows("MariaDBInstance", ("extra-port", &port), "Address already in use");
     }
 }

@@ -197,18 +197,12 @@ fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
             let number = |v: &Value| v.as_i64().unwrap_or(0);
             let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
             let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
-            say(
-                scene,
-                "Scrubbing",
-                "Scrubbing",
-                "being scrubbed before it is used again",
-                json!({"scrub": next}),
-                &[],
-                plan,
-            );
+            say(scene, "Scrubbing", "Scrubbing", SCRUBBING, json!({"scrub": next}), &[], plan);
         }
     }
 }
+
+const SCRUBBING: &str = "being scrubbed before it is used again";
 
 /// Drives the implementation through scrub number N; Available only when it says that N is done.
 fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
@@ -224,6 +218,10 @@ fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
         return;
     }
     if first["status"]["scrubbed"] != *wanted {
+        // one that cannot be scrubbed yet says why, and goes on trying
+        let why = condition_of(first, "Ready").filter(|(ready, _, why)| !ready && !why.is_empty());
+        let message = why.map_or_else(|| SCRUBBING.to_owned(), |(_, _, why)| format!("{SCRUBBING}: {why}"));
+        say(scene, "Scrubbing", "Scrubbing", &message, json!({}), &[], plan);
         return;
     }
     match condition_of(first, "Scrubbed") {

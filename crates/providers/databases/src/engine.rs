@@ -96,6 +96,37 @@ pub struct InstanceSpec {
     pub rotation_grace_seconds: Option<u64>,
 }
 
+impl InstanceSpec {
+    /// Name and value of each setting that may be written to the engine's file.
+    pub fn settings<E: Engine>(&self) -> impl Iterator<Item = (&str, String)> {
+        let each = self.settings.iter().map(|(key, value)| (key.as_str(), setting::<E>(key, value)));
+        each.filter_map(|(key, text)| Some((key, text.ok()?)))
+    }
+
+    /// Why settings cannot be written; `None`: they all can.
+    pub fn refused<E: Engine>(&self) -> Option<String> {
+        let each = self.settings.iter().filter_map(|(key, value)| Some((key, setting::<E>(key, value).err()?)));
+        each.map(|(key, why)| format!("spec.settings[{key:?}]: {why}: take it away")).next()
+    }
+}
+
+/// What a setting is set to.
+fn setting<E: Engine>(key: &str, value: &Value) -> Result<String, &'static str> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let own = key.to_ascii_lowercase().replace('-', "_");
+    match () {
+        () if !key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')) => {
+            Err("no setting has this name")
+        }
+        () if text.contains(['\n', '\r']) => Err("a value is no more than a line"),
+        () if E::OWN_SETTINGS.contains(&own.strip_prefix("loose_").unwrap_or(&own)) => Err("Conductor sets it itself"),
+        () => Ok(text),
+    }
+}
+
 /// What a database in a shared server is asked to be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -162,6 +193,8 @@ pub trait Engine: Send + Sync + 'static {
     const ACCOUNTS: &'static [&'static str];
     /// Its usual port.
     const PORT: u16;
+    /// Settings that a server here stands on, in lower case with underscores: nobody else's.
+    const OWN_SETTINGS: &'static [&'static str];
 
     /// The installed server that satisfies a version, or what is missing.
     fn server(version: &str) -> Result<Server, Lack>;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::Login;
@@ -49,6 +48,18 @@ impl Engine for MariaDb {
     const ENGINE: &'static str = "mariadb";
     const ACCOUNTS: &'static [&'static str] = &["mysql"];
     const PORT: u16 = 3306;
+    const OWN_SETTINGS: &'static [&'static str] = &[
+        "bind_address",
+        "datadir",
+        "init_file",
+        "pid_file",
+        "port",
+        "secure_file_priv",
+        "skip_name_resolve",
+        "skip_networking",
+        "socket",
+        "user",
+    ];
 
     fn server(version: &str) -> Result<Server, Lack> {
         let program = lack::program("mariadbd", "mariadb-server", &[])?;
@@ -96,30 +107,26 @@ impl Engine for MariaDb {
     fn configuration(spec: &InstanceSpec, memory: u64, place: &Place) -> Configuration {
         const MIB: u64 = 1 << 20;
         let mut at_start = format!(
-            "# written by Conductor: changes here are undone, use spec.settings\n[mariadbd]\n{}\ndatadir={}\nsocket={}\npid-file={}\n\
-             bind-address={}\nport={}\nmax-connections={}\ninnodb-buffer-pool-size={}M\nkey-buffer-size=1M\naria-pagecache-buffer-size=1M\n\
-             performance-schema=OFF\nskip-log-bin\nsecure-file-priv={}\n",
+            "# written by Conductor: changes here are undone, use spec.settings\n[mariadbd]\n{}\nmax-connections={}\n\
+             innodb-buffer-pool-size={}M\nkey-buffer-size=1M\naria-pagecache-buffer-size=1M\nperformance-schema=OFF\nskip-log-bin\n",
             FILES.join("\n"),
+            spec.max_connections.unwrap_or(100).clamp(5, 10_000),
+            (memory / 2 / MIB).clamp(8, 512 << 10),
+        );
+        for (key, text) in spec.settings::<MariaDb>() {
+            at_start.push_str(&format!("{key}={text}\n"));
+        }
+        // of two lines the last holds, and a name may be written short
+        at_start.push_str(&format!(
+            "datadir={}\nsocket={}\npid-file={}\nbind-address={}\nport={}\nsecure-file-priv={}\n",
             place.data.display(),
             socket(place).display(),
             place.data.join("mariadbd.pid").display(),
             place.address,
             place.port,
-            spec.max_connections.unwrap_or(100).clamp(5, 10_000),
-            (memory / 2 / MIB).clamp(8, 512 << 10),
             // whoever may do everything on this server has no business in the files of others with the same account
             place.data.display(),
-        );
-        for (key, value) in &spec.settings {
-            let text = match value {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            let plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-            if plain && !text.contains('\n') {
-                at_start.push_str(&format!("{key}={text}\n"));
-            }
-        }
+        ));
         // an administrator without a password, for who can enter the directory of its socket: its account or root. By name it would be
         // everyone on this machine
         let init = place.configuration().join("init.sql");
@@ -182,7 +189,9 @@ impl Engine for MariaDb {
         }
         sql += &format!(
             "alter database {database} comment '{mark}';\ncreate user if not exists '{username}'@'%';\n\
-             alter user '{username}'@'%' identified by '{password}' account unlock;\ngrant all on {database}.* to '{username}'@'%';\n"
+             alter user '{username}'@'%' identified by '{password}' account unlock;\ngrant all on `{}`.* to '{username}'@'%';\n",
+            // a name in a grant is a pattern
+            database.replace('_', "\\_"),
         );
         if *superuser {
             sql += &format!("grant all on *.* to '{username}'@'%' with grant option;\n");

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use conductor_local::{Account, Lack, Program, Stop, Trouble, inside, lack};
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::{Login, plain};
@@ -51,6 +50,19 @@ impl Engine for Postgres {
     const ENGINE: &'static str = "postgres";
     const ACCOUNTS: &'static [&'static str] = &["postgres"];
     const PORT: u16 = 5432;
+    const OWN_SETTINGS: &'static [&'static str] = &[
+        "config_file",
+        "data_directory",
+        "external_pid_file",
+        "hba_file",
+        "ident_file",
+        "include",
+        "include_dir",
+        "include_if_exists",
+        "listen_addresses",
+        "port",
+        "unix_socket_directories",
+    ];
 
     fn server(version: &str) -> Result<Server, Lack> {
         let mut there = Vec::new();
@@ -110,7 +122,8 @@ impl Engine for Postgres {
         run(server.program.with_file_name("initdb"), init, "").await?;
         // the database for the claim is there from the start: to copy it costs less than to create it
         let make = "alter database postgres rename to app\ncreate role app nologin\nalter database app owner to app\n\
-                    revoke all on database app from public\nrevoke create on schema public from public\n";
+                    revoke all on database app from public\nrevoke create on schema public from public\n\
+                    revoke connect on database template1 from public\n";
         run(server.program.clone(), ["--single", "-D", &data, "template1"].map(str::to_owned).to_vec(), make).await
     }
 
@@ -124,13 +137,15 @@ impl Engine for Postgres {
         let connections = spec.max_connections.unwrap_or(100).clamp(5, 10_000);
         let quoted = |path: &Path| path.display().to_string().replace('\'', "''");
         let file = |name: &str| place.configuration().join(name);
-        let at_start = format!(
-            "hba_file = '{}'\nlisten_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = {connections}\n\
-             shared_buffers = {buffers}MB\ndynamic_shared_memory_type = posix\nwal_level = replica\n",
+        let own = format!(
+            "hba_file = '{}'\nlisten_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\n",
             quoted(&file("pg_hba.conf")),
             place.address,
             place.port,
             quoted(&place.run),
+        );
+        let at_start = format!(
+            "max_connections = {connections}\nshared_buffers = {buffers}MB\ndynamic_shared_memory_type = posix\nwal_level = replica\n"
         );
         let mut content = format!(
             "# written by Conductor: changes here are undone, use spec.settings\n{at_start}\
@@ -141,19 +156,15 @@ impl Engine for Postgres {
             (memory / 16 / MIB).clamp(1, 1024),
         );
         let mut more_at_start = at_start;
-        for (key, value) in &spec.settings {
-            let text = match value {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            let plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
-            if plain && !text.contains('\n') {
-                let line = format!("{key} = '{}'\n", text.replace('\'', "''"));
-                // which settings a reload takes is the server's to know; a start takes all of them
-                more_at_start.push_str(&line);
-                content.push_str(&line);
-            }
+        for (key, text) in spec.settings::<Postgres>() {
+            let line = format!("{key} = '{}'\n", text.replace('\'', "''"));
+            // which settings a reload takes is the server's to know; a start takes all of them
+            more_at_start.push_str(&line);
+            content.push_str(&line);
         }
+        // of two lines the last holds
+        more_at_start.push_str(&own);
+        content.push_str(&own);
         let everyone = if place.address == "127.0.0.1" { "127.0.0.1/32" } else { "all" };
         // who can enter the directory of its socket is its account or root
         let access = format!(
@@ -254,8 +265,10 @@ impl Engine for Postgres {
                  revoke all on database {database} from public;\n"
             );
         }
+        // its owner can shut it for everyone
         sql += &format!(
-            "alter database {database} owner to {database};\nset synchronous_commit = on;\ncomment on database {database} is '{mark}';\n"
+            "alter database {database} owner to {database};\nalter database {database} {OPEN};\nset synchronous_commit = on;\n\
+             comment on database {database} is '{mark}';\n"
         );
         connect(None).run(&sql).await.map(drop)
     }
@@ -289,17 +302,22 @@ impl Engine for Postgres {
         let inherit = all(&|other| format!("reassign owned by {other} to {database};\ndrop owned by {other};\n"));
         connect(None).run(&shut).await?;
         connect(Some(database)).run(&inherit).await?;
+        leave(connect, &others).await?;
         connect(None).run(&all(&|other| format!("drop role {other};\n"))).await.map(drop)
     }
 
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
         let client = connect(None);
-        client.run(&format!("drop database if exists {database} with (force);\n")).await?;
-        let mut sql = String::new();
-        for login in logins(&client, database).await? {
-            sql += &format!("drop role if exists {login};\n");
-        }
-        sql += &format!("drop role if exists {database};\n");
+        // its owner can call it a template, and nobody drops those
+        let sql = format!(
+            "select 'alter database {database} {OPEN}' where exists (select from pg_catalog.pg_database where datname = '{database}') \\gexec\n\
+             drop database if exists {database} with (force);\n"
+        );
+        client.run(&sql).await?;
+        let mut roles = logins(&client, database).await?;
+        roles.push(database.to_owned());
+        leave(connect, &roles).await?;
+        let sql: String = roles.iter().map(|role| format!("drop role if exists {role};\n")).collect();
         client.run(&sql).await.map(drop)
     }
 
@@ -344,6 +362,30 @@ impl Engine for Postgres {
         let first = rows.first().map(String::as_str).unwrap_or_default();
         Ok(first.split_whitespace().next().unwrap_or_default().to_owned())
     }
+}
+
+/// A database that its owner has not shut, and that can be dropped.
+const OPEN: &str = "with is_template false allow_connections true connection limit -1";
+
+/// Takes from roles what they have in databases that are not theirs: what they made in one that everyone may use, and what others have
+/// given them. A role that has any cannot be dropped.
+async fn leave(connect: Connect<'_>, roles: &[String]) -> Result<(), Refused> {
+    let listed = roles.iter().map(|role| format!("'{role}'")).collect::<Vec<_>>().join(", ");
+    let sql = format!(
+        "select distinct r.rolname, coalesce(d.datname, '') from pg_catalog.pg_shdepend s \
+         join pg_catalog.pg_roles r on r.oid = s.refobjid left join pg_catalog.pg_database d on d.oid = s.dbid \
+         where s.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass and r.rolname in ({listed}) \
+         and (s.dbid <> 0 or (s.classid = 'pg_catalog.pg_database'::pg_catalog.regclass and s.deptype = 'a'));\n"
+    );
+    for row in connect(None).run(&sql).await? {
+        let Some((role, place)) = row.split_once('\t').filter(|(role, _)| roles.iter().any(|own| own == role)) else {
+            continue;
+        };
+        // what reads as more than a name is no name to the client; the role stays then, and the server says why
+        let place = Some(place).filter(|name| !name.is_empty() && !name.contains(['=', ':', '/']));
+        connect(place).run(&format!("drop owned by {role};\n")).await?;
+    }
+    Ok(())
 }
 
 /// The logins of a database: roles that we could have made, whatever a server answers.
@@ -395,11 +437,23 @@ mod tests {
             Place { data: "/x/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
         let mut spec = InstanceSpec::default();
         spec.settings.insert("work_mem".into(), "1MB' # ".into());
-        spec.settings.insert("a\nb".into(), "x".into());
-        spec.settings.insert("c".into(), "x\narchive_command = 'evil'".into());
         let content = Postgres::configuration(&spec, 64 << 20, &place).content;
         assert!(content.contains("work_mem = '1MB'' # '\n"), "{content}");
-        assert!(!content.contains("evil") && !content.contains("a\nb"), "{content}");
+        assert!(content.ends_with("unix_socket_directories = '/r'\n"), "what is ours is last and holds: {content}");
+        assert!(spec.refused::<Postgres>().is_none());
+        let cases = [
+            ("a\nb", "x", "no setting has this name"),
+            ("c", "x\narchive_command = 'evil'", "no more than a line"),
+            ("Port", "5555", "Conductor sets it itself"),
+            ("include", "/etc/passwd", "Conductor sets it itself"),
+            ("data_directory", "/", "Conductor sets it itself"),
+        ];
+        for (key, value, why) in cases {
+            let spec = InstanceSpec { settings: [(key.to_owned(), value.into())].into(), ..InstanceSpec::default() };
+            let refused = spec.refused::<Postgres>().unwrap_or_default();
+            assert!(refused.contains(key) && refused.contains(why), "{refused}");
+            assert!(!Postgres::configuration(&spec, 64 << 20, &place).content.contains(value), "{key}");
+        }
         assert!(content.contains("shared_buffers = 16MB"), "{content}");
     }
 

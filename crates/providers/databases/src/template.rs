@@ -15,8 +15,11 @@ static PREPARING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// One spare is made at a time.
 static SPARING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-fn spare<E: Engine>(server: &Server) -> String {
-    format!("{}-{}", E::WORD, server.version)
+/// How templates are made: another number, other templates.
+const MADE: u32 = 2;
+
+fn name<E: Engine>(server: &Server) -> String {
+    format!("{}-{}-{MADE}", E::WORD, server.version)
 }
 
 /// Makes a data directory for an account: of the copy that was made ahead, or of the template.
@@ -27,7 +30,7 @@ pub async fn data<E: Engine>(
     owner: Option<&Account>,
 ) -> Result<(), Trouble> {
     // whoever comes second finds none
-    match fs::rename(provider.path().join("spares").join(spare::<E>(server)), new) {
+    match fs::rename(provider.path().join("spares").join(name::<E>(server)), new) {
         Ok(()) => layout::give(new, owner).await.map_err(Trouble::io("give its data to its account")),
         Err(_) => copy::<E>(provider, server, new, owner).await,
     }
@@ -49,7 +52,7 @@ pub async fn copy<E: Engine>(
 pub async fn make_spare<E: Engine>(provider: &Home, server: &Server) -> Result<(), Trouble> {
     let Ok(_alone) = SPARING.try_lock() else { return Ok(()) };
     let spares = provider.make_private("spares", None).map_err(Trouble::io("make the directory for spares"))?;
-    let wanted = spares.join(spare::<E>(server));
+    let wanted = spares.join(name::<E>(server));
     // half a copy, or one of a version that is no more
     for entry in fs::read_dir(&spares).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -78,7 +81,7 @@ async fn template<E: Engine>(provider: &Home, server: &Server) -> Result<PathBuf
         Some(_) => PathBuf::from("/var/cache/conductor"),
         None => provider.path().join("templates"),
     };
-    let sealed = all.join(format!("{}-{}.sealed", E::WORD, server.version));
+    let sealed = all.join(format!("{}.sealed", name::<E>(server)));
     let dir = sealed.join("data");
     if dir.exists() {
         return Ok(dir);
@@ -107,8 +110,9 @@ async fn template<E: Engine>(provider: &Home, server: &Server) -> Result<PathBuf
         Err(error) if !dir.exists() => Err(Trouble::io("put the template in place")(error)),
         _ => Ok(dir),
     });
-    // and what versions before this one left open
-    for left in [work, all.join(format!("{}-{}", E::WORD, server.version))] {
+    // and what versions before this one made
+    let before = ["", ".sealed"].map(|end| all.join(format!("{}-{}{end}", E::WORD, server.version)));
+    for left in before.into_iter().chain([work]) {
         layout::remove(&left).await.map_err(Trouble::io("clear the template's directory"))?;
     }
     placed

@@ -35,6 +35,9 @@ impl Trials {
         (server, place): (&Server, &Place),
         wanted: &Configuration,
     ) -> Option<String> {
+        if let Some(why) = spec.refused::<E>() {
+            return Some(why);
+        }
         let uid = object.uid();
         let same = std::fs::read(&wanted.file).is_ok_and(|content| content == wanted.content.as_bytes());
         if spec.settings.is_empty() || same {
