@@ -195,7 +195,7 @@ async fn a_transaction_is_charged_as_a_whole() {
 
 /// A kind of claim whose definition says what it is charged by.
 async fn buckets(world: &World) {
-    let charge = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": "bucketclass.example.com"});
+    let charge = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "granted": ".status.granted", "per": "bucketclass.example.com"});
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     world
         .make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json!({
@@ -279,6 +279,16 @@ async fn claims_of_any_kind_are_charged_by_number_and_amount_per_class() {
         (&json!("25Gi"), &json!("199Gi"))
     );
     assert_eq!(world.admin("POST", BUCKETS, &bucket("more", "gold", "1Gi")).await.0, 403);
+    // Who is given more than it asks for is charged that, and is not given it where the quota ends.
+    assert_eq!(world.admin("DELETE", &format!("{BUCKETS}/late"), &Value::Null).await.0, 200);
+    world.make(BUCKETS, bucket("little", "gold", "1")).await;
+    for (granted, code, gold) in [("2Gi", 403, "25769803777"), ("1Gi", 200, "26843545600"), ("1Gi", 200, "26843545600")]
+    {
+        let status = json!({"status": {"granted": {"storage": granted}}});
+        let (was, answer) = world.admin("PATCH", &format!("{BUCKETS}/little/status"), &status).await;
+        let now = used().await["gold.bucketclass.example.com/requests.storage"].clone();
+        assert_eq!((was, now), (code, json!(gold)), "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
-    CLASS_STANDS_IN, ClaimScene, Found as Implementation, PROVISIONED_FOR, Presence, RESOURCE_UID, ResourceScene,
-    SILENCE, claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
+    CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence, RESOURCE_UID,
+    ResourceScene, SILENCE, claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -114,6 +114,11 @@ impl Desk {
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
             if broken.purpose == CLASS_STANDS_IN && broken.failure.code == 403 {
                 let message = format!("it may not be of the class it would have: {}", broken.failure.message);
+                self.send(refused_claim(&object, &message, &time)).await?;
+            }
+            if broken.purpose == GRANTED && broken.failure.code == 403 {
+                let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
+                let message = format!("what class {name} makes is more than it may have: {}", broken.failure.message);
                 self.send(refused_claim(&object, &message, &time)).await?;
             }
             if broken.purpose == "make a resource for the claim" && broken.failure.is_refusal() {

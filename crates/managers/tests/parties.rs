@@ -371,6 +371,51 @@ async fn a_class_that_comes_later_is_judged_and_charged() {
     assert!(code == 403 && message(&answer).contains("the verb use"), "{code} {answer}");
 }
 
+/// A class makes no less than its minimum: whoever asks for next to nothing is charged what it gets.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_class_makes_is_charged_though_less_was_asked_for() {
+    let (cluster, [jane, ..]) = people().await;
+    let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+    let at = |name: &str| common::target("storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "shop", name);
+    let template = json!({"apiVersion": "database.aws.conductor.io/v1alpha1", "kind": "RDSInstance", "spec": {"class": "db.t2.small"}});
+    let per = "made.relationaldatabaseclass.storage.conductor.io/requests.storage";
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": {per: "2050Mi"}}});
+    cluster.create(&quota).await;
+    for (i, asked) in
+        [json!({}), json!({"requests": {"storage": "1"}}), json!({"requests": {"storage": "1"}})].iter().enumerate()
+    {
+        let spec = json!({"class": "made", "engine": "x", "resources": asked});
+        let (code, answer) = jane.send(Method::POST, &claims, &database(&format!("c{i}"), spec)).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    // all of them are there before the class is
+    let offers = json!({"engine": ["x"], "capacity": {"storage": {"min": "1Gi", "max": "10Gi"}}});
+    cluster.create(&json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClass", "metadata": {"name": "made"}, "reclaimPolicy": "Delete", "offers": offers, "template": template})).await;
+    let mut over = Vec::new();
+    for i in 0..3 {
+        let name = format!("c{i}");
+        let settled = |claim: Option<&Value>| {
+            claim.is_some_and(|c| {
+                c["status"]["granted"]["storage"] == "1Gi" || c["status"].to_string().contains("exceeded quota")
+            })
+        };
+        let claim = cluster.until(&at(&name), "being made or over the quota", settled).await.expect("is there");
+        if claim["status"]["granted"].is_null() {
+            over.push(name);
+        }
+    }
+    assert_eq!(over.len(), 1, "{over:?}");
+    let databases = cluster.api.list("storage.conductor.io/v1alpha1", "RelationalDatabase", "").await.expect("lists");
+    assert_eq!(databases.len(), 2, "nothing was made for the third");
+    let used = cluster.get(&common::target("v1", "ResourceQuota", "shop", "q")).await.expect("is there");
+    let used = used["status"]["used"][per].as_str().unwrap_or_default().to_owned();
+    assert!(["2147483648", "2147483649"].contains(&used.as_str()), "{used}");
+    // when one goes, the one that waits is made
+    let first = (0..3).map(|i| format!("c{i}")).find(|name| *name != over[0]).expect("two are being made");
+    cluster.delete(&at(&first)).await;
+    cluster.until(&at(&over[0]), "being made", |c| c.is_some_and(|c| c["status"]["granted"]["storage"] == "1Gi")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_asks_for_no_token_of_the_system() {
     let (cluster, [_, _, ina, _]) = people().await;

@@ -4,7 +4,8 @@ use kinds::compute::{Amounts, amounts};
 use serde_json::Value;
 
 /// The annotation of a definition that says what its objects are charged by:
-/// `{"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": "bucketclass.example.com"}`.
+/// `{"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "granted": ".status.granted",
+/// "per": "bucketclass.example.com"}`.
 pub const ANNOTATION: &str = "conductor.io/quota";
 
 /// What objects of a kind are charged by.
@@ -14,6 +15,8 @@ pub struct Charge {
     class: Vec<String>,
     /// Where an object says how much of what it asks for.
     requests: String,
+    /// Where an object says how much it was given, if that is more.
+    granted: Option<String>,
     /// Singular and group of classes, as quotas write them: `gold.bucketclass.example.com/requests.storage`.
     pub per: String,
 }
@@ -27,6 +30,7 @@ impl Charge {
         Some(Charge {
             class: said["class"].as_array().into_iter().flatten().filter_map(path).collect(),
             requests: path(&said["requests"])?,
+            granted: path(&said["granted"]),
             per: said["per"].as_str()?.to_owned(),
         })
     }
@@ -39,9 +43,15 @@ impl Charge {
         })
     }
 
-    /// What an object asks for.
+    /// What an object asks for, or was given where that is more.
     pub fn requests(&self, object: &Value) -> Amounts {
-        amounts(object, &self.requests)
+        let mut asked = amounts(object, &self.requests);
+        for (name, given) in self.granted.iter().flat_map(|path| amounts(object, path)) {
+            if asked.get(&name).is_none_or(|asked| *asked < given) {
+                asked.insert(name, given);
+            }
+        }
+        asked
     }
 
     /// Fills in what an object does not ask for itself.
@@ -71,8 +81,7 @@ mod tests {
 
     #[test]
     fn a_definition_says_what_its_objects_cost() {
-        let said =
-            json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": "c.g"});
+        let said = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "granted": ".status.granted", "per": "c.g"});
         let crd = json!({"metadata": {"annotations": {ANNOTATION: said.to_string()}}});
         let charge = Charge::read(&crd).unwrap();
         let mut object = json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}, "status": {"class": "gold"}});
@@ -80,6 +89,10 @@ mod tests {
         object["spec"]["class"] = "silver".into();
         assert_eq!(charge.class(&object), Some("silver"));
         assert_eq!(charge.requests(&object)["storage"].to_string(), "1Gi");
+        for (granted, charged) in [("500Mi", "1Gi"), ("2Gi", "2Gi")] {
+            object["status"]["granted"] = json!({"storage": granted});
+            assert_eq!(charge.requests(&object)["storage"].to_string(), charged);
+        }
         let mut empty = json!({});
         charge.fill(&mut empty, json!({"storage": "2Gi"}).as_object().unwrap());
         assert_eq!(empty["spec"]["resources"]["requests"]["storage"], "2Gi");

@@ -9,7 +9,7 @@ use crate::extract::class_fields;
 use crate::lifecycle::connection::{Connection, connection_removals, connection_writes};
 use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
-use crate::lifecycle::waiting::{pending, quoting, wait};
+use crate::lifecycle::waiting::{pending, pending_with, quoting, wait};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, WITHIN_CAPACITY};
 use crate::matching::{Decision, Made, Why};
@@ -72,6 +72,8 @@ impl ClaimScene<'_> {
 
 /// The purpose of the write that puts a class on a claim that names none.
 pub const CLASS_STANDS_IN: &str = "say the class that stands in";
+/// The purpose of the write that says how much a class makes for a claim: quotas charge it, and may refuse it.
+pub const GRANTED: &str = "say how much is made for the claim";
 
 /// What is to be written about a claim now.
 pub fn claim(scene: &ClaimScene<'_>) -> Plan {
@@ -228,6 +230,7 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         }
         conditions.push(resizing);
     }
+    let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
     let fields = json!({
         "phase": "Bound",
         "reason": reason,
@@ -235,6 +238,7 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         "class": class_name(scene, resource),
         "resourceUid": uid(resource),
         "capacity": capacity,
+        "granted": if own { claim["status"]["granted"].clone() } else { Value::Null },
         "attributes": offered(&rules, resource),
         "binding": binding,
     });
@@ -401,13 +405,26 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
         "spec": spec,
     });
     plan.create(resource, "make a resource for the claim");
-    pending(
+    pending_with(
         scene,
         "Provisioning",
         &format!("{} {name} is being made from class {class}", kind.names.resource),
         &[],
+        json!({"granted": granted(&rules, claim, made)}),
+        GRANTED,
         plan,
     );
+}
+
+/// What is made for a claim where that is more than it asks for; null: nowhere.
+fn granted(rules: &Rules, claim: &Value, made: &Made) -> Value {
+    let asked = |name: &str| Amount::from_json(&claim["spec"]["resources"]["requests"][name]).unwrap_or_default();
+    let pairs = rules.capacities.iter().zip(made.capacity.iter());
+    let more: Map<String, Value> = pairs
+        .filter(|(capacity, amount)| **amount > asked(&capacity.name))
+        .map(|(capacity, amount)| (capacity.name.to_string(), json!(amount.to_string())))
+        .collect();
+    if more.is_empty() { Value::Null } else { Value::Object(more) }
 }
 
 fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {

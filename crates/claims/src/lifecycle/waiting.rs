@@ -111,13 +111,28 @@ pub fn refused(rules: &Rules, refusal: &Refusal) -> String {
 }
 
 pub(super) fn pending(scene: &ClaimScene<'_>, reason: &str, message: &str, more: &[Condition], plan: &mut Plan) {
+    pending_with(scene, reason, message, more, json!({}), "say why the claim waits", plan);
+}
+
+pub(super) fn pending_with(
+    scene: &ClaimScene<'_>,
+    reason: &str,
+    message: &str,
+    more: &[Condition],
+    also: Value,
+    purpose: &'static str,
+    plan: &mut Plan,
+) {
     let mut conditions = vec![Condition::new("Bound", false, reason, message)];
     conditions.extend_from_slice(more);
     let class = scene.class.map_or_else(|| scene.claim["spec"]["class"].clone(), |c| c["metadata"]["name"].clone());
-    let fields = json!({"phase": "Pending", "reason": reason, "message": message, "class": class});
+    let mut fields = json!({"phase": "Pending", "reason": reason, "message": message, "class": class});
+    for (key, value) in also.as_object().into_iter().flatten() {
+        fields[key] = value.clone();
+    }
     if let Some(status) = status_patch(scene.claim, fields, &conditions, scene.now) {
         let news = scene.claim["status"]["reason"].as_str() != Some(reason);
-        plan.patch_status(scene.claim, status, "say why the claim waits");
+        plan.patch_status(scene.claim, status, purpose);
         if news {
             plan.event(scene.claim, false, "Pending", message);
         }

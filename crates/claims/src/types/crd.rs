@@ -169,7 +169,9 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
 /// Says on the definition of claims what quotas charge them by: their class, and what they ask for.
 fn charged(mut definition: Value, kind: &ResourceType) -> Value {
     let per = format!("{}.{}", kind.names.class.to_ascii_lowercase(), kind.group);
-    let charge = json!({"class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "per": per});
+    let charge = json!({
+        "class": [".spec.class", ".status.class"], "requests": ".spec.resources.requests", "granted": ".status.granted", "per": per,
+    });
     definition["metadata"]["annotations"]["conductor.io/quota"] = json!(charge.to_string());
     definition
 }

@@ -333,6 +333,8 @@ pub(crate) fn claim(kind: &ResourceType) -> Value {
         "message": described(text(32768), "The reason in a sentence; of a claim that waits, what it waits for."),
         "class": described(text(253), "The class it comes from."),
         "capacity": {"type": "object", "additionalProperties": quantity(), "description": "How much it has."},
+        "granted": {"type": "object", "additionalProperties": quantity(),
+            "description": "How much was made for it, where that is more than it asks for: a quota charges this."},
         "attributes": described(free_object(), "What it has."),
         "resourceUid": described(text(64), "Which resource of that name it is bound to."),
         "binding": described(

@@ -77,7 +77,8 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
             _ => Amounts::new(),
         };
         let (before, after) = (cost(old), cost(new));
-        let status_only = cx.info.subresource == "status";
+        // What becomes of an object in its life is not refused; what it is given is, where its kind says how much that is.
+        let in_its_life = cx.info.subresource == "status" && resource.charge().is_none();
         if old.is_null() && !after.is_empty() && resource.gk() == ("", "Pod") {
             let names: Vec<&str> = hard.keys().map(String::as_str).collect();
             if let Some(why) = unsaid(&new["spec"], &names) {
@@ -102,7 +103,7 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
             }
             quota["status"]["used"][name] = total.to_string().into();
         }
-        if !exceeded.is_empty() && !status_only {
+        if !exceeded.is_empty() && !in_its_life {
             let why = format!(
                 "exceeded quota: {}, requested: {}, used: {}, limited: {}",
                 quota_name(&quota),
