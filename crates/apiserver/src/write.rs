@@ -1,5 +1,6 @@
 //! The write path: how an object becomes a new version of itself, whatever the verb.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use machinery::field::{self, Path};
@@ -358,15 +359,17 @@ impl Context {
     /// An owner that stands twice in the same words is taken once, and the client told.
     fn once_each_owner(&self, object: &mut Value) {
         let Some(Value::Array(owners)) = meta_mut(object).get_mut("ownerReferences") else { return };
-        let (mut kept, mut twice): (Vec<Value>, Vec<String>) = (Vec::new(), Vec::new());
-        for owner in owners.drain(..) {
-            if kept.contains(&owner) {
-                twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
-            } else {
-                kept.push(owner);
-            }
+        if owners.len() < 2 {
+            return;
         }
-        *owners = kept;
+        let (mut seen, mut twice): (HashSet<String>, Vec<String>) = (HashSet::new(), Vec::new());
+        owners.retain(|owner| {
+            let new = seen.insert(owner.to_string());
+            if !new {
+                twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+            }
+            new
+        });
         if !twice.is_empty() {
             self.warn(format!(
                 ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",

@@ -1,5 +1,7 @@
 //! Admission: webhooks and policies. Expressions are compiled elsewhere.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::Value;
@@ -8,7 +10,7 @@ use super::at::{At, Report};
 use super::common::{label_selector, subdomain};
 
 pub(super) fn webhooks(errors: &mut Errors, object: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for hook in object.items("webhooks") {
         let name = hook.text("name");
         errors.extend(names::fully_qualified_name(&hook.at("name"), name));
@@ -35,7 +37,7 @@ pub(super) fn webhooks(errors: &mut Errors, object: &At<'_>) {
             if seen.contains(&name) {
                 errors.duplicate(&hook.at("name"), name);
             }
-            seen.push(name);
+            seen.insert(name);
         }
     }
 }
@@ -122,7 +124,7 @@ fn match_conditions(errors: &mut Errors, holder: &At<'_>) {
     if count > 64 {
         errors.push(Error::too_many(&holder.at("matchConditions"), Some(count), 64));
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for condition in holder.items("matchConditions") {
         let name = condition.text("name");
         if condition.text("expression").trim().is_empty() {
@@ -136,7 +138,7 @@ fn match_conditions(errors: &mut Errors, holder: &At<'_>) {
         if seen.contains(&name) {
             errors.duplicate(&condition.at("name"), name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 
@@ -146,14 +148,14 @@ fn review_versions(errors: &mut Errors, hook: &At<'_>) {
     if versions.is_empty() {
         return errors.required(&path, "must specify one of v1, v1beta1");
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for version in hook.items("admissionReviewVersions") {
         let text = version.value.as_str().unwrap_or("");
         if seen.contains(&text) {
             errors.invalid(&version.path, text, "duplicate version");
             continue;
         }
-        seen.push(text);
+        seen.insert(text);
         errors.each(&version.path, text, names::dns1035_label(text));
     }
     if !seen.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
@@ -236,14 +238,14 @@ fn rule_resources(errors: &mut Errors, rule: &At<'_>) {
 
 /// A rule about objects of certain names.
 fn named_rule(errors: &mut Errors, rule: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for name in rule.items("resourceNames") {
         let text = name.value.as_str().unwrap_or_default();
         errors.each(&name.path, text, names::path_segment_name(text));
         if seen.contains(&text) {
             errors.duplicate(&name.path, text);
         }
-        seen.push(text);
+        seen.insert(text);
     }
     rule_with_operations(errors, rule);
 }
@@ -372,7 +374,7 @@ pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: b
         }
         errors.one_of(&validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
     }
-    let mut keys = Vec::new();
+    let mut keys = HashSet::new();
     if spec.list("auditAnnotations").len() > 20 {
         let detail = "must not have more than 20 auditAnnotations";
         errors.invalid(&spec.at("auditAnnotations"), spec.get("auditAnnotations").clone(), detail);
@@ -385,7 +387,7 @@ pub(super) fn admission_policy(errors: &mut Errors, object: &At<'_>, mutating: b
         if keys.contains(&key) {
             errors.duplicate(&annotation.at("key"), key);
         }
-        keys.push(key);
+        keys.insert(key);
     }
 }
 
@@ -422,7 +424,7 @@ pub(super) fn admission_policy_binding(errors: &mut Errors, object: &At<'_>, mut
     if actions.is_empty() {
         errors.required(&path, "at least one validation action is required");
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, action) in actions.iter().filter_map(Value::as_str).enumerate() {
         if !matches!(action, "Deny" | "Warn" | "Audit") {
             errors.not_supported(&path.index(i), action, &["Audit", "Deny", "Warn"]);
@@ -430,7 +432,7 @@ pub(super) fn admission_policy_binding(errors: &mut Errors, object: &At<'_>, mut
         if seen.contains(&action) {
             errors.duplicate(&path.index(i), action);
         }
-        seen.push(action);
+        seen.insert(action);
     }
     if seen.contains(&"Deny") && seen.contains(&"Warn") {
         errors.invalid(&path, actions.to_vec(), "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");

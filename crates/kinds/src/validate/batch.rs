@@ -1,5 +1,7 @@
 //! Jobs and CronJobs.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors};
 use conductor_machinery::names;
 use serde_json::{Value, json};
@@ -180,13 +182,13 @@ fn exit_codes(errors: &mut Errors, spec: &At<'_>, codes: &At<'_>) {
         let detail = "must be one of the container or initContainer names in the pod template";
         errors.invalid(&codes.at("containerName"), name, detail);
     }
-    let mut seen = Vec::new();
+    let (mut seen, mut known) = (Vec::new(), HashSet::new());
     for value in codes.items("values") {
         let code = value.value.as_i64().unwrap_or(0);
         if codes.text("operator") == "In" && code == 0 {
             errors.invalid(&value.path, code, "must not be 0 for the In operator");
         }
-        if seen.contains(&code) {
+        if !known.insert(code) {
             errors.duplicate(&value.path, code);
         }
         seen.push(code);

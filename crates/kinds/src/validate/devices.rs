@@ -1,5 +1,7 @@
 //! Dynamic resource allocation: claims for devices and classes of devices.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::{Value, json};
@@ -22,12 +24,12 @@ pub(super) fn at_most(errors: &mut Errors, at: &At<'_>, name: &str, most: usize)
 }
 
 pub(super) fn unique<'a>(errors: &mut Errors, items: impl Iterator<Item = (Path, &'a str)>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (path, key) in items {
         if seen.contains(&key) {
             errors.duplicate(&path, key);
         }
-        seen.push(key);
+        seen.insert(key);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Endpoints and EndpointSlices.
 
+use std::collections::HashSet;
+
 use std::net::IpAddr;
 
 use conductor_machinery::field::{Error, Errors, Path};
@@ -87,7 +89,7 @@ fn slice_ports(errors: &mut Errors, object: &At<'_>) {
     if count > 20000 {
         return errors.push(Error::too_many(&object.at("ports"), Some(count), 20000));
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for port in object.items("ports") {
         let name = port.text("name");
         if !name.is_empty() {
@@ -96,7 +98,7 @@ fn slice_ports(errors: &mut Errors, object: &At<'_>) {
         if seen.contains(&name) {
             errors.duplicate(&port.at("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         if port.has("protocol") {
             errors.one_of(&port, "protocol", PROTOCOLS);
@@ -160,13 +162,13 @@ fn slice_hints(errors: &mut Errors, hints: &At<'_>, field: &str, rule: fn(&str) 
         errors.push(Error::too_many(&hints.at(field), Some(count), 8));
         return false;
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for hint in hints.items(field) {
         let name = hint.text("name");
         if seen.contains(&name) {
             errors.duplicate(&hint.at("name"), name);
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
         errors.each(&hint.at("name"), name, rule(name));
     }

@@ -1,5 +1,7 @@
 //! The kinds that say whose turn it is: FlowSchemas and PriorityLevelConfigurations.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 use serde_json::json;
@@ -147,13 +149,13 @@ fn path_rule(errors: &mut Errors, rule: &At<'_>) {
 }
 
 pub(super) fn conditions(errors: &mut Errors, object: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for condition in object.items("status.conditions") {
         let kind = condition.text("type");
         if seen.contains(&kind) {
             errors.duplicate(&condition.at("type"), kind);
         }
-        seen.push(kind);
+        seen.insert(kind);
         errors.required_text(&condition, "type");
     }
 }

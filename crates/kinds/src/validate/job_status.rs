@@ -1,5 +1,7 @@
 //! How the status of a Job may change: what is finished stays finished, what was counted stays counted.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors, Kind, Path};
 
 use super::at::{At, Report};
@@ -166,12 +168,12 @@ pub(super) fn job_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>)
 }
 
 fn uncounted(errors: &mut Errors, pods: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for pod in pods.items("succeeded").chain(pods.items("failed")) {
         match pod.value.as_str().unwrap_or_default() {
             "" => errors.invalid(&pod.path, "", "must not be empty"),
             uid if seen.contains(&uid) => errors.duplicate(&pod.path, uid),
-            uid => seen.push(uid),
+            uid => drop(seen.insert(uid)),
         }
     }
 }

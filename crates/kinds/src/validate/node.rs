@@ -1,5 +1,7 @@
 //! Nodes, Leases, Events.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::{Value, json};
@@ -81,7 +83,7 @@ fn node_resources(errors: &mut Errors, object: &At<'_>) {
 
 fn taints(errors: &mut Errors, object: &At<'_>) {
     let path = Path::root("metadata").child("taints");
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, taint) in object.list("spec.taints").iter().enumerate() {
         let taint = At::new(taint, path.index(i));
         let (key, effect) = (taint.text("key"), taint.text("effect"));
@@ -98,7 +100,7 @@ fn taints(errors: &mut Errors, object: &At<'_>) {
             }
             continue;
         }
-        seen.push((key, effect));
+        seen.insert((key, effect));
     }
 }
 

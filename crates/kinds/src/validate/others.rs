@@ -1,5 +1,7 @@
 //! The smaller groups: policy, scheduling, node, certificates, autoscaling, flow control.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 
@@ -75,13 +77,13 @@ pub(super) fn runtime_class(errors: &mut Errors, object: &At<'_>) {
     let scheduling = object.field("scheduling");
     labels(errors, &scheduling.field("nodeSelector"));
     super::pod::tolerations(errors, &scheduling);
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for toleration in scheduling.items("tolerations") {
         let key = ["key", "operator", "value", "effect"].map(|field| toleration.text(field));
         if seen.contains(&key) {
             errors.duplicate(&toleration.path, toleration.value.clone());
         }
-        seen.push(key);
+        seen.insert(key);
     }
 }
 
@@ -121,7 +123,7 @@ pub(super) fn certificate_signing_request(errors: &mut Errors, object: &At<'_>) 
     if spec.list("usages").is_empty() {
         errors.required(&spec.at("usages"), "");
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for usage in spec.items("usages") {
         let name = usage.value.as_str().unwrap_or("");
         if !USAGES.contains(&name) {
@@ -130,7 +132,7 @@ pub(super) fn certificate_signing_request(errors: &mut Errors, object: &At<'_>) 
         if seen.contains(&name) {
             errors.duplicate(&usage.path, name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
     let signer = spec.text("signerName");
     let path = spec.at("signerName");

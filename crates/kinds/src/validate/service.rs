@@ -206,7 +206,7 @@ fn cluster_ips(errors: &mut Errors, spec: &At<'_>, old: Option<&At<'_>>) {
         (one, Some(first)) if one != *first => errors.invalid(&path, json!(all), "first value must match `clusterIP`"),
         _ => {}
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for family in spec.items("ipFamilies") {
         let name = family.value.as_str().unwrap_or("");
         if !matches!(name, "IPv4" | "IPv6") {
@@ -215,7 +215,7 @@ fn cluster_ips(errors: &mut Errors, spec: &At<'_>, old: Option<&At<'_>>) {
         if seen.contains(&name) {
             errors.duplicate(&family.path, name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
     errors.one_of(spec, "ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"]);
     let before = old.map(|old| texts(old, "spec.clusterIPs")).unwrap_or_default();

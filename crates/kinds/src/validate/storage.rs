@@ -1,5 +1,7 @@
 //! The storage group.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::Value;
@@ -60,22 +62,22 @@ fn parameters(errors: &mut Errors, object: &At<'_>, may_be_empty: bool) {
 fn topologies(errors: &mut Errors, object: &At<'_>) {
     let mut terms: Vec<Vec<(&str, Vec<&str>)>> = Vec::new();
     for term in object.items("allowedTopologies") {
-        let mut keys = Vec::new();
+        let (mut keys, mut names) = (Vec::new(), HashSet::new());
         for requirement in term.items("matchLabelExpressions") {
             let key = requirement.text("key");
             if requirement.list("values").is_empty() {
                 errors.required(&requirement.at("values"), "");
             }
-            let mut values = Vec::new();
+            let (mut values, mut seen) = (Vec::new(), HashSet::new());
             for value in requirement.items("values") {
                 let text = value.value.as_str().unwrap_or("");
-                if values.contains(&text) {
+                if !seen.insert(text) {
                     errors.duplicate(&value.path, text);
                 }
                 values.push(text);
             }
             qualified(errors, &requirement.at("key"), key);
-            if keys.iter().any(|(seen, _)| *seen == key) {
+            if !names.insert(key) {
                 errors.duplicate(&requirement.at("key"), key);
             }
             values.sort_unstable();
@@ -200,7 +202,7 @@ pub(super) fn csi_node(errors: &mut Errors, object: &At<'_>) {
             errors.duplicate(&driver.at("name"), name);
         }
         drivers.push(name);
-        let mut keys = Vec::new();
+        let mut keys = HashSet::new();
         for key in driver.list("topologyKeys").iter().map(|key| key.as_str().unwrap_or("")) {
             if key.is_empty() {
                 errors.required(&driver.path, "");
@@ -208,7 +210,7 @@ pub(super) fn csi_node(errors: &mut Errors, object: &At<'_>) {
             if keys.contains(&key) {
                 errors.duplicate(&driver.path, key);
             }
-            keys.push(key);
+            keys.insert(key);
             qualified(errors, &driver.path, key);
         }
     }

@@ -1,6 +1,6 @@
 //! Warnings about Pods and Pod templates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use conductor_machinery::field::Path;
 use conductor_machinery::names;
@@ -162,7 +162,7 @@ fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
         let show = |(path, source): &(String, String)| {
             if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") }
         };
-        let mut seen: Vec<(String, String)> = Vec::new();
+        let mut seen: HashSet<(String, String)> = HashSet::new();
         for (path, source) in files {
             let file = (path.trim_end_matches('/').to_owned(), source);
             for other in
@@ -171,7 +171,7 @@ fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
                 let pair = format!("{} with {}", show(&file), show(other));
                 warnings.push(format!("volume {name:?} ({what}): overlapping paths: {pair}"));
             }
-            seen.push(file);
+            seen.insert(file);
         }
     };
     let (map, secret) = (volume.field("configMap"), volume.field("secret"));
@@ -217,11 +217,11 @@ fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>, war
             );
         }
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for variable in container.items("env") {
         let name = variable.text("name");
         if !seen.contains(&name) {
-            seen.push(name);
+            seen.insert(name);
             continue;
         }
         // A definition that refers to the earlier one builds upon it.

@@ -1,5 +1,7 @@
 //! Containers of a Pod: names, images, ports, probes.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors};
 use conductor_machinery::names;
 use serde_json::Value;
@@ -17,7 +19,7 @@ pub(super) fn containers(errors: &mut Errors, spec: &At<'_>, volumes: &Volumes<'
         errors.required(&spec.at("containers"), "");
     }
     let claims: Vec<&str> = spec.list("resourceClaims").iter().map(|claim| crate::value::text(claim, "name")).collect();
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for container in spec.items("containers") {
         common(errors, spec, &container, volumes, &claims);
         unique(errors, &mut names, &container);
@@ -42,12 +44,12 @@ pub(super) fn containers(errors: &mut Errors, spec: &At<'_>, volumes: &Volumes<'
     }
 }
 
-fn unique<'a>(errors: &mut Errors, names: &mut Vec<&'a str>, container: &At<'a>) {
+fn unique<'a>(errors: &mut Errors, names: &mut HashSet<&'a str>, container: &At<'a>) {
     let name = container.text("name");
     if names.contains(&name) {
         errors.duplicate(&container.at("name"), name);
     } else {
-        names.push(name);
+        names.insert(name);
     }
 }
 
@@ -67,7 +69,7 @@ fn init_container(errors: &mut Errors, spec: &At<'_>, container: &At<'_>) {
     }
 }
 
-fn ephemeral_container(errors: &mut Errors, container: &At<'_>, targets: &[&str]) {
+fn ephemeral_container(errors: &mut Errors, container: &At<'_>, targets: &HashSet<&str>) {
     let image = container.text("image");
     if image.trim() != image {
         errors.invalid(&container.at("image"), image, "must not have leading or trailing whitespace");
@@ -112,7 +114,7 @@ fn common(errors: &mut Errors, spec: &At<'_>, container: &At<'_>, volumes: &Volu
 }
 
 fn ports(errors: &mut Errors, container: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for port in container.items("ports") {
         let name = port.text("name");
         if !name.is_empty() {
@@ -122,7 +124,7 @@ fn ports(errors: &mut Errors, container: &At<'_>) {
             } else if seen.contains(&name) {
                 errors.duplicate(&port.at("name"), name);
             } else {
-                seen.push(name);
+                seen.insert(name);
             }
         }
         if port.int("containerPort") == 0 {
@@ -138,14 +140,14 @@ fn ports(errors: &mut Errors, container: &At<'_>) {
 }
 
 fn host_ports<'a>(errors: &mut Errors, containers: impl Iterator<Item = At<'a>>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for container in containers {
         for port in container.items("ports").filter(|port| port.int("hostPort") != 0) {
             let key = format!("{}/{}/{}", port.text("protocol"), port.text("hostIP"), port.int("hostPort"));
             if seen.contains(&key) {
                 errors.duplicate(&port.at("hostPort"), key);
             } else {
-                seen.push(key);
+                seen.insert(key);
             }
         }
     }
@@ -153,13 +155,13 @@ fn host_ports<'a>(errors: &mut Errors, containers: impl Iterator<Item = At<'a>>)
 
 fn resize_policy(errors: &mut Errors, spec: &At<'_>, container: &At<'_>) {
     let path = container.at("resizePolicy");
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for policy in container.items("resizePolicy") {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
         if seen.contains(&resource) {
             errors.duplicate(&policy.path, resource);
         }
-        seen.push(resource);
+        seen.insert(resource);
         match resource {
             "cpu" | "memory" => {}
             "" => errors.required(&path, ""),

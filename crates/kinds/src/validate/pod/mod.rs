@@ -8,6 +8,8 @@ mod security;
 mod update;
 mod volumes;
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::Value;
@@ -265,7 +267,7 @@ fn dns_config(errors: &mut Errors, spec: &At<'_>) {
 }
 
 fn resource_claims(errors: &mut Errors, spec: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for claim in spec.items("resourceClaims") {
         let name = claim.text("name");
         if name.is_empty() {
@@ -274,7 +276,7 @@ fn resource_claims(errors: &mut Errors, spec: &At<'_>) {
             errors.duplicate(&claim.at("name"), name);
         } else {
             label(errors, &claim.at("name"), name);
-            seen.push(name);
+            seen.insert(name);
         }
         let fields = ["resourceClaimName", "resourceClaimTemplateName"];
         match fields.iter().filter(|field| claim.has(field)).count() {
@@ -323,7 +325,7 @@ fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, clai
     if huge && !compute {
         errors.forbidden(&at.path, "HugePages require cpu or memory");
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for claim in at.items("claims") {
         let name = claim.text("name");
         if name.is_empty() {
@@ -334,7 +336,7 @@ fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, clai
         if seen.contains(&key) {
             errors.duplicate(&claim.path, name);
         }
-        seen.push(key);
+        seen.insert(key);
         if !claims.contains(&name) {
             let mut error = Error::not_found(&claim.path, name);
             error.detail = if claims.is_empty() {

@@ -1,5 +1,7 @@
 //! Where a container sees the Pod's volumes.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors};
 
 use super::volumes::Volumes;
@@ -8,23 +10,22 @@ use crate::validate::common::descending_path;
 
 pub(super) fn mounts(errors: &mut Errors, container: &At<'_>, volumes: &Volumes<'_>) {
     let path = container.at("volumeMounts");
-    let devices = container.list("volumeDevices");
-    let mut points = Vec::new();
+    let (names, paths) = (texts(container, "volumeDevices", "name"), texts(container, "volumeDevices", "devicePath"));
+    let mut points = HashSet::new();
     for mount in container.items("volumeMounts") {
         let (name, point) = (mount.text("name"), mount.text("mountPath"));
         errors.required_text(&mount, "name");
-        if !volumes.iter().any(|(known, _)| *known == name) {
+        if !volumes.contains_key(name) {
             errors.push(Error::not_found(&mount.at("name"), name));
         }
         errors.required_text(&mount, "mountPath");
-        if points.contains(&point) {
+        if !points.insert(point) {
             errors.invalid(&mount.at("mountPath"), point, "must be unique");
         }
-        points.push(point);
-        if devices.iter().any(|device| crate::value::text(device, "name") == name) {
+        if names.contains(name) {
             errors.invalid(&mount.at("name"), name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|device| crate::value::text(device, "devicePath") == point) {
+        if paths.contains(point) {
             errors.invalid(&mount.at("mountPath"), point, "must not already exist as a path in volumeDevices");
         }
         if !mount.text("subPath").is_empty() {
@@ -39,6 +40,11 @@ pub(super) fn mounts(errors: &mut Errors, container: &At<'_>, volumes: &Volumes<
         }
         propagation(errors, container, &mount);
     }
+}
+
+/// What the items of a list say in a field.
+fn texts<'a>(container: &At<'a>, list: &str, field: &str) -> HashSet<&'a str> {
+    container.list(list).iter().map(|item| crate::value::text(item, field)).collect()
 }
 
 fn propagation(errors: &mut Errors, container: &At<'_>, mount: &At<'_>) {
@@ -70,17 +76,17 @@ fn propagation(errors: &mut Errors, container: &At<'_>, mount: &At<'_>) {
 }
 
 pub(super) fn devices(errors: &mut Errors, container: &At<'_>, volumes: &Volumes<'_>) {
-    let mounts = container.list("volumeMounts");
-    let (mut names, mut paths) = (Vec::new(), Vec::new());
+    let (mounted, points) = (texts(container, "volumeMounts", "name"), texts(container, "volumeMounts", "mountPath"));
+    let (mut names, mut paths) = (HashSet::new(), HashSet::new());
     for device in container.items("volumeDevices") {
         let (name, path) = (device.text("name"), device.text("devicePath"));
         errors.required_text(&device, "name");
         if names.contains(&name) {
             errors.invalid(&device.at("name"), name, "must be unique");
         }
-        match volumes.iter().find(|(known, _)| *known == name) {
+        match volumes.get(name) {
             None => errors.push(Error::not_found(&device.at("name"), name)),
-            Some((_, volume)) => {
+            Some(volume) => {
                 let block = ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| crate::value::has(volume, kind));
                 if !block {
                     let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
@@ -95,16 +101,16 @@ pub(super) fn devices(errors: &mut Errors, container: &At<'_>, volumes: &Volumes
         if path.split('/').any(|step| step == "..") {
             errors.invalid(&device.at("devicePath"), path, "can not contain backsteps ('..')");
         } else {
-            paths.push(path);
+            paths.insert(path);
         }
-        if mounts.iter().any(|mount| crate::value::text(mount, "name") == name) {
+        if mounted.contains(name) {
             errors.invalid(&device.at("name"), name, "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|mount| crate::value::text(mount, "mountPath") == path) {
+        if points.contains(path) {
             errors.invalid(&device.at("devicePath"), path, "must not already exist as a path in volumeMounts");
         }
         if !name.is_empty() {
-            names.push(name);
+            names.insert(name);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a Pod's processes may do.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Error, Errors};
 use conductor_machinery::names;
 
@@ -102,7 +104,7 @@ fn profiles(errors: &mut Errors, at: &At<'_>) {
 }
 
 fn sysctls(errors: &mut Errors, spec: &At<'_>, at: &At<'_>) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for sysctl in at.items("sysctls") {
         let name = sysctl.text("name");
         let path = sysctl.at("name");
@@ -122,7 +124,7 @@ fn sysctls(errors: &mut Errors, spec: &At<'_>, at: &At<'_>) {
         } else if seen.contains(&name) {
             errors.duplicate(&path, name);
         }
-        seen.push(name);
+        seen.insert(name);
         let dotted = name.replace('/', ".");
         let ipc = dotted.starts_with("kernel.shm")
             || dotted.starts_with("kernel.msg")

@@ -1,5 +1,7 @@
 //! Volumes of a Pod.
 
+use std::collections::{HashMap, HashSet};
+
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 use serde_json::Value;
@@ -47,16 +49,16 @@ const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// The volumes that mounts may name: by name, and whether a block device can be made of it.
-pub(super) type Volumes<'a> = Vec<(&'a str, &'a Value)>;
+pub(super) type Volumes<'a> = HashMap<&'a str, &'a Value>;
 
 /// Checks all volumes and gives those that are fine.
 pub(super) fn volumes<'a>(errors: &mut Errors, spec: &At<'a>, pod: &str, is_pod: bool) -> Volumes<'a> {
-    let created: Vec<String> = spec
+    let created: HashSet<String> = spec
         .items("volumes")
         .filter(|volume| volume.has("ephemeral") && !pod.is_empty())
         .map(|volume| format!("{pod}-{}", volume.text("name")))
         .collect();
-    let mut known: Volumes<'a> = Vec::new();
+    let mut known: Volumes<'a> = HashMap::new();
     for volume in spec.items("volumes") {
         let name = volume.text("name");
         let count = errors.len();
@@ -66,14 +68,14 @@ pub(super) fn volumes<'a>(errors: &mut Errors, spec: &At<'a>, pod: &str, is_pod:
         } else {
             label(errors, &volume.at("name"), name);
         }
-        if known.iter().any(|(seen, _)| *seen == name) {
+        if known.contains_key(name) {
             errors.duplicate(&volume.at("name"), name);
         }
         if errors.len() == count {
-            known.push((name, volume.value));
+            known.insert(name, volume.value);
         }
         let claim = volume.text("persistentVolumeClaim.claimName");
-        if created.iter().any(|created| created == claim) {
+        if created.contains(claim) {
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
             errors.invalid(&volume.at("persistentVolumeClaim.claimName"), claim, detail);
         }
