@@ -1,5 +1,7 @@
 //! What the server answers instead of an object: Kubernetes' `Status`, with its reasons, codes and causes.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::field;
@@ -166,13 +168,9 @@ impl Status {
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[field::Error]) -> Self {
         let what = qualified(group, kind);
         // Equal messages are said once, as Kubernetes' aggregate does.
-        let mut lines: Vec<String> = Vec::new();
-        for error in errors {
-            let line = error.to_string();
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
+        let mut seen = HashSet::new();
+        let lines = errors.iter().map(ToString::to_string).filter(|line| seen.insert(line.clone()));
+        let lines: Vec<String> = lines.collect();
         let text = match lines.as_slice() {
             [] => String::new(),
             [one] => format!(": {one}"),

@@ -136,7 +136,7 @@ fn scope_selector(errors: &mut Errors, object: &At<'_>) {
 }
 
 pub(super) fn limit_range(errors: &mut Errors, object: &At<'_>) {
-    let mut types = Vec::new();
+    let mut types = std::collections::HashSet::new();
     for item in object.items("spec.limits") {
         let kind = item.text("type");
         let messages = names::qualified_name(kind);
@@ -145,10 +145,9 @@ pub(super) fn limit_range(errors: &mut Errors, object: &At<'_>) {
         } else if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
             errors.invalid(&item.at("type"), kind, "must be a standard limit type or fully qualified");
         }
-        if types.contains(&kind) {
+        if !types.insert(kind) {
             errors.duplicate(&item.at("type"), kind);
         }
-        types.push(kind);
         limit_range_item(errors, &item, kind);
     }
 }

@@ -33,21 +33,19 @@ pub(super) fn pod(warnings: &mut Vec<String>, at: &At<'_>, is_template: bool) {
         }
     }
     volumes(warnings, &spec);
-    let mut addresses = Vec::new();
+    let mut addresses = HashSet::new();
     for alias in spec.items("hostAliases") {
         let address = alias.text("ip");
-        if addresses.contains(&address) {
+        if !addresses.insert(address) {
             warnings.push(format!("{}: duplicate ip {address:?}", alias.at("ip")));
         }
-        addresses.push(address);
     }
-    let mut secrets = Vec::new();
+    let mut secrets = HashSet::new();
     for secret in spec.items("imagePullSecrets") {
         let name = secret.text("name");
-        if secrets.contains(&name) {
+        if !secrets.insert(name) {
             warnings.push(format!("{}: duplicate name {name:?}", secret.at("name")));
         }
-        secrets.push(name);
     }
     for secret in spec.items("imagePullSecrets").filter(|secret| secret.text("name").is_empty()) {
         warnings.push(format!("{}: invalid empty name \"\"", secret.at("name")));
@@ -152,6 +150,9 @@ fn volumes(warnings: &mut Vec<String>, spec: &At<'_>) {
     }
 }
 
+/// As many warnings about files at the same place are given.
+const MOST: usize = 1000;
+
 /// Two files of one volume at the same place.
 fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
     let name = volume.text("name");
@@ -162,16 +163,22 @@ fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
         let show = |(path, source): &(String, String)| {
             if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") }
         };
-        let mut seen: HashSet<(String, String)> = HashSet::new();
+        let (mut seen, mut by_path) = (Vec::new(), BTreeMap::new());
         for (path, source) in files {
             let file = (path.trim_end_matches('/').to_owned(), source);
-            for other in
-                seen.iter().filter(|(other, _)| !file.0.is_empty() && !other.is_empty() && overlap(other, &file.0))
-            {
-                let pair = format!("{} with {}", show(&file), show(other));
+            if file.0.is_empty() {
+                continue;
+            }
+            for other in overlapping(&by_path, &file.0) {
+                // more than anyone reads, and of n files there can be n² pairs
+                if warnings.len() >= MOST {
+                    return;
+                }
+                let pair = format!("{} with {}", show(&file), show(&seen[other]));
                 warnings.push(format!("volume {name:?} ({what}): overlapping paths: {pair}"));
             }
-            seen.insert(file);
+            by_path.entry(file.0.clone()).or_insert_with(Vec::new).push(seen.len());
+            seen.push(file);
         }
     };
     let (map, secret) = (volume.field("configMap"), volume.field("secret"));
@@ -191,9 +198,15 @@ fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
     report("Projected", files);
 }
 
-fn overlap(a: &str, b: &str) -> bool {
-    let (a, b) = (format!("{a}/"), format!("{b}/"));
-    a.starts_with(&b) || b.starts_with(&a)
+/// Which of the files are at a path, above it or below it, as they came.
+fn overlapping(by_path: &BTreeMap<String, Vec<usize>>, path: &str) -> Vec<usize> {
+    let above = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path]);
+    let mut found: Vec<usize> = above.filter_map(|above| by_path.get(above)).flatten().copied().collect();
+    let inside = format!("{path}/");
+    let below = by_path.range(inside.clone()..).take_while(|(below, _)| below.starts_with(&inside));
+    found.extend(below.flat_map(|(_, at)| at));
+    found.sort_unstable();
+    found
 }
 
 fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>, warn_app_armor: bool) {

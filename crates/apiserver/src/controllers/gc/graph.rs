@@ -134,6 +134,7 @@ impl Graph {
 
     fn observe_owners(&mut self, uid: &Uid, at: &At, references: &[Reference<'_>], due: &mut Vec<Due>) {
         let mut owners: Vec<Owner> = Vec::with_capacity(references.len());
+        let mut places: HashMap<Uid, usize> = HashMap::new();
         for reference in references {
             let owner = Uid::new(&reference.uid);
             let blocks = reference.block_owner_deletion == Some(true);
@@ -142,7 +143,8 @@ impl Graph {
                 &*reference.kind,
                 &*reference.name,
             )) as u32;
-            match owners.iter_mut().find(|own| own.uid == owner) {
+            let place = *places.entry(owner.clone()).or_insert(owners.len());
+            match owners.get_mut(place) {
                 // The same owner twice blocks if either does.
                 Some(own) => (own.blocks, own.mark) = (own.blocks || blocks, own.mark ^ mark),
                 None => owners.push(Owner { uid: owner, blocks, mark }),

@@ -136,14 +136,13 @@ fn pod_spec(errors: &mut Errors, spec: &At<'_>, pod: Option<&At<'_>>) {
         let kind = gate.text("conditionType");
         errors.each(&gate.at("conditionType"), kind, names::qualified_name(kind));
     }
-    let mut gates = Vec::new();
+    let mut gates = HashSet::new();
     for gate in spec.items("schedulingGates") {
         let name = gate.text("name");
         errors.each(&gate.path, name, names::qualified_name(name));
-        if gates.contains(&name) {
+        if !gates.insert(name) {
             errors.duplicate(&gate.path, name);
         }
-        gates.push(name);
     }
     scheduling::topology_spread(errors, spec);
     security::host_users(errors, spec);
@@ -297,6 +296,9 @@ fn resource_claims(errors: &mut Errors, spec: &At<'_>) {
 }
 
 /// Requests and limits of a container (or, with `pod_level`, of the Pod itself).
+/// As many names are shown where all would be told.
+const SHOWN: usize = 64;
+
 fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, claims: &[&str]) {
     let mut huge = false;
     let mut compute = false;
@@ -325,7 +327,7 @@ fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, clai
     if huge && !compute {
         errors.forbidden(&at.path, "HugePages require cpu or memory");
     }
-    let mut seen = HashSet::new();
+    let (mut seen, known): (HashSet<_>, HashSet<&str>) = (HashSet::new(), claims.iter().copied().collect());
     for claim in at.items("claims") {
         let name = claim.text("name");
         if name.is_empty() {
@@ -337,12 +339,14 @@ fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, clai
             errors.duplicate(&claim.path, name);
         }
         seen.insert(key);
-        if !claims.contains(&name) {
+        if !known.contains(name) {
             let mut error = Error::not_found(&claim.path, name);
             error.detail = if claims.is_empty() {
                 "must be one of the names in pod.spec.resourceClaims which is empty".to_owned()
             } else {
-                format!("must be one of the names in pod.spec.resourceClaims: {}", claims.join(", "))
+                // each of the wrong ones shows them all
+                let shown = claims.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+                format!("must be one of the names in pod.spec.resourceClaims: {shown}")
             };
             errors.push(error);
         }

@@ -1,5 +1,7 @@
 //! Where a Pod may run: affinity, tolerations, spreading.
 
+use std::collections::HashMap;
+
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 use serde_json::Value;
@@ -110,8 +112,15 @@ pub(in super::super) fn tolerations(errors: &mut Errors, spec: &At<'_>) {
 }
 
 pub(super) fn topology_spread(errors: &mut Errors, spec: &At<'_>) {
-    let all = spec.list("topologySpreadConstraints");
-    for (i, constraint) in spec.items("topologySpreadConstraints").enumerate() {
+    let pair = |constraint: &'_ At<'_>| -> (String, String) {
+        (constraint.text("topologyKey").to_owned(), constraint.text("whenUnsatisfiable").to_owned())
+    };
+    // how many of a pair are still to come
+    let mut left: HashMap<(String, String), usize> = HashMap::new();
+    for constraint in spec.items("topologySpreadConstraints") {
+        *left.entry(pair(&constraint)).or_default() += 1;
+    }
+    for constraint in spec.items("topologySpreadConstraints") {
         let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
         if constraint.int("maxSkew") <= 0 {
             errors.invalid(&constraint.at("maxSkew"), constraint.int("maxSkew"), "must be greater than zero");
@@ -122,10 +131,9 @@ pub(super) fn topology_spread(errors: &mut Errors, spec: &At<'_>) {
         if !matches!(action, "DoNotSchedule" | "ScheduleAnyway") {
             errors.not_supported(&constraint.at("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"]);
         }
-        let again = all.iter().skip(i + 1).any(|other| {
-            crate::value::text(other, "topologyKey") == key && crate::value::text(other, "whenUnsatisfiable") == action
-        });
-        if again {
+        let again = left.entry(pair(&constraint)).or_default();
+        *again = again.saturating_sub(1);
+        if *again > 0 {
             errors.duplicate(&constraint.at("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {action}}}"));
         }
         if let Some(domains) = constraint.maybe_int("minDomains") {

@@ -205,7 +205,7 @@ fn downward_file(errors: &mut Errors, file: &At<'_>) {
 
 fn projected(errors: &mut Errors, at: &At<'_>) {
     mode(errors, at, "defaultMode");
-    let mut paths: Vec<&str> = Vec::new();
+    let mut paths: HashSet<&str> = HashSet::new();
     for source in at.items("sources") {
         for kind in ["secret", "configMap"] {
             let keyed = source.field(kind);
@@ -264,14 +264,12 @@ fn projected(errors: &mut Errors, at: &At<'_>) {
     }
 }
 
-fn once<'a>(errors: &mut Errors, paths: &mut Vec<&'a str>, at: &At<'_>, path: &'a str, shown: &str) {
+fn once<'a>(errors: &mut Errors, paths: &mut HashSet<&'a str>, at: &At<'_>, path: &'a str, shown: &str) {
     if path.is_empty() {
         return;
     }
-    if paths.contains(&path) {
+    if !paths.insert(path) {
         errors.invalid(&at.path, shown, "conflicting duplicate paths");
-    } else {
-        paths.push(path);
     }
 }
 
