@@ -315,6 +315,28 @@ fn old_credentials_end_when_the_secret_of_every_claim_has_the_new_ones() {
 }
 
 #[test]
+fn what_is_wrong_with_those_who_use_a_bound_claim_is_its_reason() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("db", "50Gi", "Retain", 1, true)).expect("created");
+    api.create(claim("a", "10Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let claim = key("DatabaseClaim", "apps", "a");
+    let mut routed = |status: &str, reason: &str| {
+        let mut conditions = api.objects[&claim]["status"]["conditions"].as_array().expect("a list").clone();
+        conditions.retain(|c| c["type"] != "Routed");
+        conditions
+            .push(json!({"type": "Routed", "status": status, "reason": reason, "message": "Ingress w: no Service"}));
+        api.patch(&claim, &json!({"status": {"conditions": conditions}}), true);
+        api.settle(&kind);
+        let status = &api.objects[&claim]["status"];
+        assert_eq!(status["phase"], "Bound");
+        (status["reason"].clone(), status["message"].clone())
+    };
+    assert_eq!(routed("False", "Refused"), (json!("Refused"), json!("Ingress w: no Service")));
+    assert_eq!(routed("True", "Carried"), (Value::Null, Value::Null));
+}
+
+#[test]
 fn a_bound_claim_grows_as_its_class_lets_it() {
     let db = key("DatabaseClaim", "apps", "db");
     let grow = |api: &mut Api, size: &str| {

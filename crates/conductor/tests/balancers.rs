@@ -167,6 +167,14 @@ fn requests_reach_living_backends_reloads_lose_none_and_drift_is_corrected() {
     assert_eq!(fs::read_to_string(&file).expect("is there"), right);
     world.until(&balancer, "aware of it", |b| b["status"]["driftsCorrected"].as_u64() >= Some(1));
 
+    // someone removes its directory: it could not be reloaded any more, and is replaced
+    fs::remove_dir_all(file.parent().expect("has one")).expect("may");
+    world.create(INGRESSES, &ingress("after", "front", "after.example", "/", "web"));
+    answers(to, "after.example", "/", (200, ""));
+    let now = world.until(&balancer, "well", |b| ready(b) && b["status"]["process"]["pid"] != pid);
+    assert!(world.conductor(&["logs", "ingressclaim/front"]).contains("worker"), "its log is there again");
+    let pid = i32::try_from(now["status"]["process"]["pid"].as_i64().expect("says so")).expect("a pid");
+
     // Conductor is not needed; it finds the same process again
     world.kill_conductor();
     assert_eq!(ask(to, "www.example", "/").expect("is answered").0, 200);
@@ -181,7 +189,7 @@ fn requests_reach_living_backends_reloads_lose_none_and_drift_is_corrected() {
     world.until(&format!("{CLAIMS}/front"), "saying that it was started again", restarted);
     world.until(&balancer, "started again", |b| ready(b) && b["status"]["process"]["restarts"] == 1);
     answers(to, "www.example", "/", (200, ""));
-    assert!(world.conductor(&["logs", "ingressclaim/front"]).contains("haproxy"), "its log can be read");
+    assert!(world.conductor(&["logs", "ingressclaim/front"]).contains("worker"), "its log can be read");
     world.audit_is_clean();
 
     // a claim that is used is kept until nobody uses it
@@ -317,6 +325,90 @@ fn claims_that_share_a_balancer_are_kept_apart_with_tls_and_ports_of_their_own()
 }
 
 #[test]
+fn whoever_has_a_host_or_a_port_of_a_shared_balancer_keeps_it() {
+    let Some(own) = address_for("a shared balancer") else { return };
+    let mut world = world(6);
+    let (mine, theirs) = (Backend::start("mine", own), Backend::start("theirs", own));
+    service(&world, "mine", &[mine.address]);
+    service(&world, "theirs", &[theirs.address]);
+    let shared = json!({
+        "apiVersion": "network.conductor.io/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "shared"},
+        "spec": {
+            "class": "shared", "maxClaims": 8, "reclaimPolicy": "Delete", "protocols": ["HTTP", "HTTPS", "TCP"],
+            "template": {
+                "apiVersion": "network.local.conductor.io/v1alpha1", "kind": "HAProxyBalancer", "spec": {"pool": "local"},
+            },
+        },
+    });
+    world.create(BALANCERS, &shared);
+    claim(&world, "older", json!({"class": "shared"}));
+    let to = place(&world, "older");
+    claim(&world, "newer", json!({"class": "shared"}));
+    assert_eq!(place(&world, "newer"), to, "it is one balancer");
+    world.create(INGRESSES, &ingress("old", "older", "old.example", "/", "theirs"));
+    answers(to, "old.example", "/", (200, "theirs"));
+    world.create(INGRESSES, &ingress("mine", "newer", "shop.example", "/shop", "mine"));
+    answers(to, "shop.example", "/shop", (200, "mine"));
+
+    // the older claim wants the host: in a new Ingress, in its old one, and through a wildcard and the rest
+    world.create(INGRESSES, &ingress("steal", "older", "shop.example", "/", "theirs"));
+    let mut wide = ingress("wide", "older", "*.example", "/", "theirs");
+    wide["spec"]["defaultBackend"] = json!({"service": {"name": "theirs", "port": {"name": "http"}}});
+    world.create(INGRESSES, &wide);
+    let rules = ["old.example", "shop.example"].map(|h| ingress("", "", h, "/", "theirs")["spec"]["rules"][0].clone());
+    world.patch(&format!("{INGRESSES}/old"), json!({"spec": {"rules": rules}}));
+    // and port 80 for itself
+    service(&world, "grab", &[theirs.address]);
+    let grab =
+        json!({"metadata": {"annotations": {"network.conductor.io/claim": "older"}}, "spec": {"type": "LoadBalancer"}});
+    world.patch(&format!("{SERVICES}/grab"), grab);
+    let told = |c: &Value| {
+        let why = condition(c, "Routed")["message"].clone();
+        ["Ingress steal: host shop.example", "Ingress old: host shop.example", "Service grab: port 80"]
+            .iter()
+            .all(|word| says(&why, word))
+    };
+    let refused = world.until(&format!("{CLAIMS}/older"), "told", told);
+    let said = |c: &Value| c["status"]["reason"] == "Refused" && says(&c["status"]["message"], "shop.example");
+    world.until(&format!("{CLAIMS}/older"), "saying so where people look", said);
+    assert_eq!(refused["status"]["phase"], "Bound");
+    let fine = |world: &World| {
+        answers(to, "other.example", "/", (200, "theirs"));
+        answers(to, "nobody.test", "/", (200, "theirs"));
+        assert_eq!(ask(to, "shop.example", "/shop").expect("is answered"), (200, "mine".to_owned()));
+        assert_eq!(ask(to, "SHOP.example.:80", "/shop").expect("is answered"), (200, "mine".to_owned()));
+        // what its owner has no path for is nobody's
+        assert_eq!(ask(to, "shop.example", "/").expect("is answered").0, 404);
+        let claim = world.get(&format!("{CLAIMS}/newer")).expect("is there");
+        assert_eq!(condition(&claim, "Routed")["status"], "True", "{claim}");
+        assert!(claim["status"]["reason"].is_null(), "{claim}");
+    };
+    fine(&world);
+
+    // it is known after a restart, too
+    world.kill_conductor();
+    world.start_conductor();
+    let (balancer, _) = behind(&world, "newer");
+    world.poke(&balancer);
+    world.create(INGRESSES, &ingress("later", "newer", "later.test", "/", "mine"));
+    answers(to, "later.test", "/", (200, "mine"));
+    fine(&world);
+
+    // each Ingress is told once, and one that is made anew is told again
+    let events = |name: &str, uid: &Value| {
+        let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}");
+        let all = world.list(&path);
+        all.iter().filter(|e| e["involvedObject"]["uid"] == *uid && says(&e["message"], "shop.example")).count()
+    };
+    let uid = world.get(&format!("{INGRESSES}/steal")).expect("is there")["metadata"]["uid"].clone();
+    assert_eq!(events("steal", &uid), 1);
+    world.delete_now(&format!("{INGRESSES}/steal"));
+    let again = world.create(INGRESSES, &ingress("steal", "older", "shop.example", "/", "theirs"));
+    soon("told again", || (events("steal", &again["metadata"]["uid"]) == 1).then_some(()));
+    world.audit_is_clean();
+}
+
+#[test]
 fn one_specific_address_is_given_or_waited_for() {
     if !has("specific addresses", HAPROXY) {
         return;
@@ -329,6 +421,8 @@ fn one_specific_address_is_given_or_waited_for() {
     let waiting = world.until(&path, "told", |c| says(&c["status"]["message"], "127.80.3.7"));
     assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
     assert!(says(&waiting["status"]["message"], "taken"), "{waiting}");
+    let (_, holder) = behind(&world, "first");
+    assert!(!says(&waiting["status"]["message"], holder["metadata"]["name"].as_str().expect("has one")), "{waiting}");
     claim(&world, "stray", json!({"class": "silver", "address": "10.1.2.3"}));
     let stray = world.until(&format!("{CLAIMS}/stray"), "told", |c| says(&c["status"]["message"], "10.1.2.3"));
     assert!(says(&stray["status"]["message"], "127.80.3.1-127.80.3.20"), "it says what there is: {stray}");

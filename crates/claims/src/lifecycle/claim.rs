@@ -11,7 +11,7 @@ use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, pending_with, quoting, wait};
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, WITHIN_CAPACITY};
+use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, WITHIN_CAPACITY};
 use crate::matching::{Decision, Made, Why};
 use crate::names::derived;
 use crate::rules::Rules;
@@ -223,6 +223,9 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         if !fits && reason.is_null() {
             (reason, message) = (json!(why), json!(said));
         }
+    }
+    if let Some((false, why, said)) = condition_of(claim, ROUTED).filter(|_| reason.is_null()) {
+        (reason, message) = (json!(why), json!(said));
     }
     if let Some(resizing) = grow(scene, &rules, resource, &mut refs, plan) {
         if resizing.reason == REFUSED && reason.is_null() {

@@ -50,6 +50,8 @@ pub const RESOURCE_REF: &str = "conductor.io/resource-ref";
 pub const RESTARTED: &str = "Restarted";
 /// The condition that what is in use is no more than the capacity, where that is measured and not enforced.
 pub const WITHIN_CAPACITY: &str = "WithinCapacity";
+/// The condition on a claim that all Ingresses and Services that name it are carried; the provider of its balancer writes it.
+pub const ROUTED: &str = "Routed";
 /// On an implementation that outlived its resource by policy.
 pub const RETAINED: &str = "conductor.io/retained";
 /// On an implementation that its resource has taken into service; from then on it may hold data.

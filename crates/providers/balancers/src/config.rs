@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use crate::endpoints::Backend;
-use crate::routes::{Plan, Route, Rules};
+use crate::routes::{Plan, Route, Rules, width};
 
 /// What the configuration needs to know besides the plan.
 #[derive(Clone, Debug)]
@@ -60,10 +60,28 @@ fn host_test(host: &str) -> String {
     }
 }
 
-fn route(route: &Route, out: &mut String) {
+/// The claim that a request's host belongs to is found first, and only its routes are for the request: what no path of a host leads to
+/// must not go on to another claim's wildcard, or to whoever has the rest.
+fn owners(plan: &Plan, out: &mut String) -> bool {
+    let several = plan.hosts.values().any(|claim| Some(claim) != plan.hosts.values().next());
+    if several {
+        let mut hosts: Vec<(&String, &usize)> = plan.hosts.iter().collect();
+        // the last that holds counts
+        hosts.sort_by_key(|(host, _)| std::cmp::Reverse(width(host)));
+        for (host, claim) in hosts {
+            let test = host_test(host);
+            let when = if test.is_empty() { String::new() } else { format!(" if {}", test.trim_end()) };
+            let _ = writeln!(out, "    http-request set-var(txn.claim) str({claim}){when}");
+        }
+    }
+    several
+}
+
+fn route(route: &Route, several: bool, out: &mut String) {
     let host = host_test(&route.host);
+    let claim = if several { format!(" {{ var(txn.claim) -m str {} }}", route.claim) } else { String::new() };
     let line = |test: String, out: &mut String| {
-        let _ = writeln!(out, "    use_backend {} if {host}{test}", route.backend);
+        let _ = writeln!(out, "    use_backend http_{} if {host}{test}{claim}", route.backend);
     };
     match (route.exact, route.path.as_str()) {
         (false, "/") => line("{ path -m beg '/' }".into(), out),
@@ -117,7 +135,7 @@ pub fn render(plan: &Plan, setting: &Setting<'_>) -> Files {
         );
     }
     for (name, of) in &plan.backends {
-        if plan.routes.iter().any(|r| r.backend == format!("http_{name}") || r.backend == *name) {
+        if plan.routes.iter().any(|r| r.backend == *name) {
             backend(name, of, "http", out);
         }
         if plan.listeners.values().any(|b| b == name) {
@@ -158,11 +176,11 @@ fn http(plan: &Plan, setting: &Setting<'_>, out: &mut String, files: &mut Vec<(S
     out.push_str(
         "    option forwardfor\n    http-request set-header X-Forwarded-Proto https if { ssl_fc }\n    \
          http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n    \
-         http-request set-var(txn.host) req.hdr(host),field(1,:),lower\n",
+         http-request set-var(txn.host) req.hdr(host),field(1,:),rtrim(.),lower\n",
     );
+    let several = owners(plan, out);
     for one in &plan.routes {
-        let named = Route { backend: format!("http_{}", one.backend), ..one.clone() };
-        route(&named, out);
+        route(one, several, out);
     }
     out.push_str(
         "    default_backend http_nowhere\n\nbackend http_nowhere\n    http-request return status 404 content-type text/plain \
@@ -179,9 +197,15 @@ mod tests {
 
     use super::*;
     use crate::endpoints::Network;
-    use crate::routes::{CLAIM, Claim, plan};
+    use crate::holdings::Holdings;
+    use crate::routes::{CLAIM, Claim};
 
-    const RULES: Rules = Rules { http: 80, https: 443, external_names: false };
+    const RULES: Rules = Rules { http: 80, https: 443, external_names: false, claims: 8 };
+
+    /// Where nobody has anything yet.
+    fn plan(claims: &[Claim], network: &Network<'_>, rules: &Rules) -> Plan {
+        crate::routes::plan(claims, network, rules, &Holdings::default())
+    }
 
     fn ingress(namespace: &str, name: &str, claim: &str, host: &str, path: &str) -> Value {
         json!({
@@ -247,9 +271,9 @@ mod tests {
             why.contains("www.example") && why.contains("another namespace") && !why.contains("claim front"),
             "{why}"
         );
-        // the first in the balancer's order has it, whoever that is
+        // the order of the claims says nothing
         let turned = plan(&[claim("b", "front"), claim("a", "front")], &network, &RULES);
-        assert!(turned.verdicts.iter().any(|v| v.name == "one" && !v.refusals.is_empty()));
+        assert_eq!(turned.held, made.held);
     }
 
     #[test]
@@ -285,13 +309,36 @@ mod tests {
         let made = check(&[], &[with_port("a", "db", 5432)], &[(5432, "a_db_5432")], 1);
         assert!(text(&made).contains("frontend tcp_5432\n    mode tcp\n    bind 127.1.2.3:5432"));
         check(&[], &[with_port("a", "db", 5432), with_port("b", "db", 5432)], &[(5432, "a_db_5432")], 3);
-        // whoever came first has port 80
-        let web = [ingress("a", "one", "front", "x.example", "/")];
-        let made = check(&web, &[service("a"), with_port("b", "db", 80)], &[], 2);
-        assert!(made.serves_http);
-        let web = [ingress("b", "one", "front", "x.example", "/")];
-        let made = check(&web, &[service("b"), with_port("a", "db", 80)], &[(80, "a_db_80")], 2);
-        assert!(!made.serves_http && !text(&made).contains("frontend http\n"));
+    }
+
+    #[test]
+    fn the_ports_for_http_are_no_services_where_claims_share_them() {
+        let with_port = |created: &str, port: u16| {
+            json!({"metadata": {"namespace": "a", "name": "db", "creationTimestamp": created, "annotations": {CLAIM: "front"}},
+                "spec": {"ports": [{"port": port}]}})
+        };
+        let mut web = ingress("a", "one", "front", "x.example", "/");
+        web["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+        let check = |created: &str, port: u16, ingresses: &[Value], claims: usize, carried: bool| {
+            let services = [service("a"), with_port(created, port)];
+            let network = Network { ingresses, services: &services, ..Network::default() };
+            let made = plan(&[claim("a", "front")], &network, &Rules { claims, ..RULES });
+            assert_eq!(made.listeners.contains_key(&port), carried, "{:?}", made.verdicts);
+            assert_eq!(made.serves_http, !carried || port != 80);
+            assert_eq!(text(&made).contains("frontend http\n"), made.serves_http);
+            assert_eq!(made.routes.is_empty(), ingresses.is_empty() || !made.serves_http);
+        };
+        let (before, after) = ("2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
+        let web = [web];
+        for port in [80, 443] {
+            check(before, port, &[], 8, false);
+            check(before, port, &web, 8, false);
+            check(before, port, &[], 1, true);
+            check(before, port, &web, 1, true);
+        }
+        // of one claim's own, the older has it; the port for HTTPS is free where there is no certificate
+        check(after, 80, &web, 1, false);
+        check(after, 443, &web, 1, true);
     }
 
     #[test]

@@ -1,23 +1,37 @@
 //! What the users of a balancer are told: an Ingress or Service its address, a claim what of it is not carried and why.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use conductor_claims::lifecycle::{Condition, condition_of, status_patch};
+use conductor_claims::lifecycle::{Condition, ROUTED, condition_of, status_patch};
 use conductor_local::{Object, Trouble};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::API_VERSION;
+use crate::holdings::Holdings;
 use crate::pool::Place;
 use crate::routes::{Claim, Plan, Verdict};
 use crate::world::{World, resource};
+
+/// How many refusals are told; of the rest the number.
+const TOLD: usize = 4;
 
 /// Tells them. Remembers what it said, so that an Event is written when something changed and not each time around.
 pub struct Consumers {
     client: kube::Client,
     world: Arc<World>,
-    said: Mutex<HashMap<(String, String, String), Vec<String>>>,
+    /// By the consumer's uid.
+    said: Mutex<HashMap<String, Vec<String>>>,
+}
+
+/// The name of the Event that says this of an object: the same again, after a restart, is the same Event.
+fn event_name(name: &str, uid: &str, why: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    (uid, why).hash(&mut hasher);
+    format!("{}.{:016x}", name.chars().take(200).collect::<String>().trim_end_matches(['.', '-']), hasher.finish())
 }
 
 fn now() -> String {
@@ -34,14 +48,14 @@ pub fn routed(claim: &Claim, plan: &Plan) -> Option<Condition> {
         return None;
     }
     Some(match refusals.is_empty() {
-        true => Condition::new("Routed", true, "Carried", "everything that names this claim is carried"),
+        true => Condition::new(ROUTED, true, "Carried", "everything that names this claim is carried"),
         false => {
-            let more = refusals.len().saturating_sub(4);
-            let mut message = refusals.into_iter().take(4).collect::<Vec<_>>().join("; ");
+            let more = refusals.len().saturating_sub(TOLD);
+            let mut message = refusals.into_iter().take(TOLD).collect::<Vec<_>>().join("; ");
             if more > 0 {
                 message += &format!("; and {more} more");
             }
-            Condition::new("Routed", false, "Refused", message)
+            Condition::new(ROUTED, false, "Refused", message)
         }
     })
 }
@@ -59,6 +73,15 @@ impl Consumers {
             _ => resource("network.conductor.io/v1alpha1", "IngressClaim", "ingressclaims"),
         };
         Api::namespaced_with(self.client.clone(), namespace, &resource)
+    }
+
+    /// Keeps who has what of a balancer in its status: from then on nobody else gets it.
+    pub async fn hold(&self, object: &Object, plural: &str, held: &Holdings) -> Result<(), Trouble> {
+        let kind = resource(API_VERSION, object.0["kind"].as_str().unwrap_or_default(), plural);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), object.namespace(), &kind);
+        let patch = json!({"metadata": {"uid": object.uid()}, "status": {"held": held.status()}});
+        api.patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
     }
 
     /// Tells everyone who uses a balancer, and takes the address back from those who no longer do.
@@ -120,8 +143,8 @@ impl Consumers {
         }
         let wanted = match wanted {
             Some(wanted) => wanted,
-            None if condition_of(&live, "Routed").is_none() => return Ok(()),
-            None => Condition::new("Routed", true, "Unused", "no Ingress or Service names this claim"),
+            None if condition_of(&live, ROUTED).is_none() => return Ok(()),
+            None => Condition::new(ROUTED, true, "Unused", "no Ingress or Service names this claim"),
         };
         let Some(status) = status_patch(&live, json!({}), &[wanted], &now()) else { return Ok(()) };
         let patch = json!({"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}, "status": status});
@@ -133,28 +156,40 @@ impl Consumers {
     }
 
     async fn event(&self, object: &Object, verdict: &Verdict) {
-        let key = (verdict.kind.to_owned(), verdict.namespace.clone(), verdict.name.clone());
-        if self.said.lock().insert(key, verdict.refusals.clone()).unwrap_or_default() == verdict.refusals {
-            return;
-        }
         let Some(consumer) = self.world.consumer(verdict.kind, &verdict.namespace, &verdict.name) else { return };
+        let uid = consumer["metadata"]["uid"].as_str().unwrap_or_default();
+        let before = {
+            let mut said = self.said.lock();
+            // of those that are gone; what is said again is the same Event
+            if said.len() > 10_000 {
+                said.clear();
+            }
+            match verdict.refusals.is_empty() {
+                true => said.remove(uid),
+                false => said.insert(uid.to_owned(), verdict.refusals.iter().take(TOLD).cloned().collect()),
+            }
+        };
+        let before = before.unwrap_or_default();
         let api: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(self.client.clone(), &verdict.namespace);
-        for why in verdict.refusals.iter().take(4) {
+        let api_version = if verdict.kind == "Ingress" { "networking.k8s.io/v1" } else { "v1" };
+        for why in verdict.refusals.iter().take(TOLD).filter(|why| !before.contains(why)) {
             let event = json!({
-                "metadata": {"generateName": format!("{}-", verdict.name), "namespace": verdict.namespace},
+                "metadata": {"name": event_name(&verdict.name, uid, why), "namespace": verdict.namespace},
                 "involvedObject": {
-                    "apiVersion": consumer["apiVersion"], "kind": verdict.kind, "namespace": verdict.namespace,
-                    "name": verdict.name, "uid": consumer["metadata"]["uid"],
+                    "apiVersion": api_version, "kind": verdict.kind, "namespace": verdict.namespace,
+                    "name": verdict.name, "uid": uid,
                 },
-                "type": "Warning", "reason": "Refused", "message": why, "count": 1,
+                "type": "Warning", "reason": "Refused", "message": why.chars().take(1000).collect::<String>(), "count": 1,
                 "source": {"component": "conductor-balancers"},
                 "reportingComponent": "conductor-balancers", "reportingInstance": object.name(),
                 "firstTimestamp": now(), "lastTimestamp": now(),
             });
-            if let Ok(event) = serde_json::from_value(event)
-                && let Err(error) = api.create(&PostParams::default(), &event).await
-            {
-                tracing::debug!(%error, "an Event could not be written");
+            let Ok(event) = serde_json::from_value(event) else { continue };
+            match api.create(&PostParams::default(), &event).await {
+                Ok(_) => {}
+                // said before, and still there to be read
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => tracing::debug!(%error, "an Event could not be written"),
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use conductor_local::home::write_for_now;
 use conductor_local::lack::program;
-use conductor_local::{Account, Lack, Program, State, Stop, Supervisor, Trouble, account, logs};
+use conductor_local::{Account, Lack, Program, Running, State, Stop, Supervisor, Trouble, account, logs};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -96,8 +96,14 @@ impl HAProxies {
             let message = format!("{} is too long for a socket: use a shorter --data-dir", directory.display());
             return Err(Trouble::new("PathTooLong", message));
         }
-        let changed = self.write(&directory, wanted)?;
         let binary = haproxy()?;
+        // one whose directory was removed cannot be reached or reloaded: it is replaced, for it holds no data
+        let gone = !logs::path(&directory).exists() && !directory.join(SOCKET).exists();
+        let lost = gone && self.supervisor.find(name).is_some();
+        if lost {
+            self.end(name).await?;
+        }
+        let changed = self.write(&directory, wanted)?;
         let command = [
             binary.display().to_string(),
             "-W".into(),
@@ -112,26 +118,28 @@ impl HAProxies {
             account: None,
             working_directory: directory.clone(),
         };
-        let state = self.supervisor.ensure(name, &command).await.map_err(Trouble::io("start haproxy"))?;
-        let running = match state {
-            State::Running(running) => running,
-            State::Waiting { pause, .. } => {
-                let message =
-                    format!("haproxy ended and is started again in {} s: {}", pause.as_secs() + 1, self.words(name));
-                return Err(Trouble::new("Crashed", message));
+        let mut running = self.run(name, &command).await?;
+        let mut now = None;
+        if !running.fresh {
+            now = self.serving(name).await;
+            if now.is_none() {
+                // it may be starting; if not, its sockets are gone, and so is any way to reload it
+                now = self.until_serving(name, |_| true).await.ok();
+                if now.is_none() {
+                    self.end(name).await?;
+                    running = self.run(name, &command).await?;
+                }
             }
-        };
+        }
         let mut applied =
             Applied { pid: running.pid, restarts: running.restarts, corrected: Vec::new(), reloaded: false };
         if running.fresh {
             self.until_serving(name, |now| now.mark == wanted.mark).await?;
+            if lost {
+                applied.corrected = changed;
+            }
             return Ok(applied);
         }
-        let now = match self.serving(name).await {
-            Some(now) => Some(now),
-            // it may be starting
-            None => self.until_serving(name, |now| now.mark == wanted.mark).await.ok(),
-        };
         if now.is_some_and(|now| now.mark == wanted.mark) {
             if changed.is_empty() {
                 return Ok(applied);
@@ -142,6 +150,22 @@ impl HAProxies {
         self.reload(name, &wanted.mark).await?;
         applied.reloaded = true;
         Ok(applied)
+    }
+
+    async fn run(&self, name: &str, program: &Program) -> Result<Running, Trouble> {
+        match self.supervisor.ensure(name, program).await.map_err(Trouble::io("start haproxy"))? {
+            State::Running(running) => Ok(running),
+            State::Waiting { pause, .. } => {
+                let message =
+                    format!("haproxy ended and is started again in {} s: {}", pause.as_secs() + 1, self.words(name));
+                Err(Trouble::new("Crashed", message))
+            }
+        }
+    }
+
+    async fn end(&self, name: &str) -> Result<(), Trouble> {
+        let how = Stop { signal: Signal::TERM, patience: Duration::from_secs(5) };
+        self.supervisor.stop(name, how).await.map_err(Trouble::io("stop haproxy"))
     }
 
     /// Brings the files of a directory in step; the names of those that differed.
@@ -191,16 +215,20 @@ impl HAProxies {
 
     async fn until_serving(&self, name: &str, fine: impl Fn(&Serving) -> bool) -> Result<Serving, Trouble> {
         let start = Instant::now();
+        let mut what = "does not answer";
         while start.elapsed() < PATIENCE {
-            if let Some(now) = self.serving(name).await.filter(&fine) {
-                return Ok(now);
+            match self.serving(name).await {
+                Some(now) if fine(&now) => return Ok(now),
+                Some(_) => what = "goes on with the configuration of before",
+                None => {}
             }
             if self.supervisor.find(name).is_none() {
+                what = "ended";
                 break;
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
-        let message = format!("haproxy does not take its configuration: {}", self.words(name));
+        let message = format!("haproxy does not take its configuration and {what}: {}", self.words(name));
         Err(Trouble::new("ConfigurationRefused", message))
     }
 
@@ -216,8 +244,11 @@ impl HAProxies {
 
     /// The last it said.
     fn words(&self, name: &str) -> String {
-        let tail = logs::tail(&self.directory(name), 3).unwrap_or_default();
-        tail.split_whitespace().collect::<Vec<_>>().join(" ")
+        match logs::tail(&self.directory(name), 3) {
+            Ok(tail) if !tail.trim().is_empty() => tail.split_whitespace().collect::<Vec<_>>().join(" "),
+            Ok(_) => "its log is empty".to_owned(),
+            Err(error) => format!("its log cannot be read: {error}"),
+        }
     }
 
     /// Asks the worker that serves.
@@ -236,8 +267,7 @@ impl HAProxies {
 
     /// Ends a process and removes its directory.
     pub async fn remove(&self, name: &str) -> Result<(), Trouble> {
-        let how = Stop { signal: Signal::TERM, patience: Duration::from_secs(5) };
-        self.supervisor.stop(name, how).await.map_err(Trouble::io("stop haproxy"))?;
+        self.end(name).await?;
         match fs::remove_dir_all(self.directory(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Trouble::io("remove its directory")(error)),
             _ => Ok(()),

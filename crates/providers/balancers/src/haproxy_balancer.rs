@@ -15,6 +15,7 @@ use crate::addresses::Addresses;
 use crate::config::{Setting, render};
 use crate::consumers::Consumers;
 use crate::haproxy::{HAProxies, haproxy, most_connections, worker_account};
+use crate::holdings::Holdings;
 use crate::pool::{Asked, Place};
 use crate::routes::{Rules, plan};
 use crate::world::{Needs, World};
@@ -78,6 +79,17 @@ fn process_name(uid: &str) -> String {
     uid.chars().take(18).collect()
 }
 
+/// What those who share a balancer may read: haproxy's words have the names of everyone's things.
+fn for_all(trouble: Trouble, claims: usize) -> Trouble {
+    match claims > 1 && trouble.reason == "ConfigurationRefused" {
+        true => Trouble::new(
+            "ConfigurationRefused",
+            "haproxy does not take its configuration, and goes on with the one of before if it runs: its log says why",
+        ),
+        false => trouble,
+    }
+}
+
 /// One specific address, if any.
 pub(crate) fn specific(text: &str) -> Result<Option<IpAddr>, Trouble> {
     match text {
@@ -120,8 +132,12 @@ impl HAProxyBalancers {
     async fn look(&self, object: &Object) -> Result<Report, Trouble> {
         let mut spec: Spec = object.spec()?;
         spec.connections = most_connections(spec.connections.clamp(10, 1_000_000));
-        let rules =
-            Rules { http: spec.ports.http, https: spec.ports.https, external_names: spec.external_names == "Allow" };
+        let mut rules = Rules {
+            http: spec.ports.http,
+            https: spec.ports.https,
+            external_names: spec.external_names == "Allow",
+            claims: 1,
+        };
         if let Some(port) = [rules.http, rules.https].into_iter().find(|port| !may_bind(*port)) {
             let message = format!(
                 "this machine lacks the privilege to listen on port {port} (CAP_NET_BIND_SERVICE): run conductor as root, or set \
@@ -133,9 +149,15 @@ impl HAProxyBalancers {
         let place = self.addresses.give(object, &spec.pool, &asked, &[rules.http, rules.https]).await?;
         let needs = Needs { certificates: true, external_names: rules.external_names };
         let around = self.world.around(object, needs).await?;
+        rules.claims = around.most_claims;
         let name = process_name(object.uid());
         self.home.make("haproxy", None).map_err(Trouble::io("make a directory"))?;
-        let mut plan = plan(&around.claims, &around.network(), &rules);
+        let held = Holdings::read(object.status("held"));
+        let mut plan = plan(&around.claims, &around.network(), &rules, &held);
+        // nothing is used before it is known whose it is
+        if plan.held != held {
+            self.consumers.hold(object, self.plural(), &plan.held).await?;
+        }
         let certificates: Vec<_> = plan.certificates.iter().map(|c| (c.name.clone(), c.pem.clone())).collect();
         for (certificate, pem) in certificates {
             if let Err(why) = self.processes.check_certificate(&name, &certificate, &pem).await {
@@ -161,7 +183,10 @@ impl HAProxyBalancers {
             },
         );
         self.known.lock().entry(object.uid().to_owned()).or_default();
-        let applied = self.processes.apply(&name, &files).await?;
+        let applied = self.processes.apply(&name, &files).await.map_err(|trouble| {
+            tracing::warn!(balancer = object.name(), %trouble, "haproxy is not as it should be");
+            for_all(trouble, around.claims.len())
+        })?;
         if !applied.corrected.is_empty() {
             tracing::warn!(balancer = object.name(), files = ?applied.corrected, "changed by someone else; changed back");
         }

@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod forward;
 pub mod haproxy;
 mod haproxy_balancer;
+pub mod holdings;
 pub mod names;
 pub mod pool;
 mod port_forward;

@@ -108,9 +108,9 @@ pub enum Refusal {
     /// The address is not the pool's.
     #[error("{1} is not in address pool {0}: it has {2}")]
     NotIn(String, String, String),
-    /// Someone has it.
-    #[error("{0} is taken by {1}: it is given when that is gone")]
-    Taken(String, String),
+    /// Someone has it; who that is, is not for everyone who asks (the pool's status has it).
+    #[error("{0} is taken: it is given when it is free again, or ask for another")]
+    Taken(String),
     /// It rests.
     #[error("{0} was in use until a moment ago and is given again at {1}")]
     Cooling(String, String),
@@ -228,8 +228,8 @@ impl Pool {
         let mut found: Option<Place> = None;
         for place in self.places().filter(fits) {
             let text = place.to_string();
-            let refusal = if let Some((_, _, holder)) = self.held.iter().find(|(held, ..)| *held == text) {
-                Refusal::Taken(text, holder.clone())
+            let refusal = if self.held.iter().any(|(held, ..)| *held == text) {
+                Refusal::Taken(text)
             } else if let Some((_, until)) = self.cooling.iter().find(|(resting, _)| *resting == text) {
                 Refusal::Cooling(text, stamp(*until))
             } else if !is_free(place) {
@@ -329,7 +329,8 @@ mod tests {
         assert_eq!(p.give("a", "A", &any, 0, free).expect("is kept").to_string(), "127.1.0.1");
         let mut p = again(&p, spec.clone());
         let refusal = p.give("b", "B", &one("127.1.0.1"), 0, free).expect_err("is taken");
-        assert_eq!(refusal, Refusal::Taken("127.1.0.1".into(), "A".into()));
+        assert_eq!(refusal, Refusal::Taken("127.1.0.1".into()));
+        assert!(!refusal.to_string().contains('A'), "whose it is, is not said: {refusal}");
         assert!(matches!(p.give("b", "B", &one("10.0.0.1"), 0, free), Err(Refusal::NotIn(..))));
         assert!(matches!(p.give("b", "B", &one("127.1.0.2"), 0, |_| false), Err(Refusal::Occupied(_))));
         assert_eq!(p.give("b", "B", &any, 0, free).expect("is given").to_string(), "127.1.0.2");

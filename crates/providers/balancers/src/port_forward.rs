@@ -15,6 +15,7 @@ use crate::consumers::Consumers;
 use crate::endpoints::Endpoint;
 use crate::forward::Forward;
 use crate::haproxy_balancer::specific;
+use crate::holdings::Holdings;
 use crate::pool::{Asked, Place};
 use crate::routes::{Plan, Rules, plan};
 use crate::world::{Needs, World};
@@ -52,9 +53,14 @@ pub struct PortForwards {
     open: Mutex<HashMap<String, Arc<Forward>>>,
 }
 
-/// Of what a plan would carry, the one port a forward has: the first Service's first. The rest is refused.
-fn only_one(plan: &mut Plan, port: u16) -> Vec<Endpoint> {
-    let mut endpoints: Option<Vec<Endpoint>> = None;
+/// Of what a plan would carry, the one port a forward has: that of the claim that had it, or the oldest Service's first. The rest is
+/// refused.
+fn only_one(plan: &mut Plan, port: u16, held: &Holdings) -> Vec<Endpoint> {
+    let each = plan.verdicts.iter().filter(|v| v.kind == "Service");
+    let each = each.flat_map(|v| {
+        v.ports.iter().map(move |number| (v.namespace.clone(), v.name.clone(), v.claim.clone(), *number))
+    });
+    let chosen = each.min_by_key(|(_, _, claim, number)| held.ports.get(number) != Some(claim));
     for verdict in &mut plan.verdicts {
         let wanted = std::mem::take(&mut verdict.ports);
         if verdict.kind == "Ingress" {
@@ -63,16 +69,22 @@ fn only_one(plan: &mut Plan, port: u16) -> Vec<Endpoint> {
             continue;
         }
         for number in wanted {
-            match (&endpoints, plan.listeners.get(&number).and_then(|name| plan.backends.get(name))) {
-                (None, Some(backend)) => {
-                    endpoints = Some(backend.endpoints.clone());
-                    verdict.ports.push(port);
+            let own = |(namespace, name, _, chosen): &(String, String, String, u16)| {
+                *namespace == verdict.namespace && *name == verdict.name && *chosen == number
+            };
+            match chosen.as_ref().is_some_and(own) {
+                true => verdict.ports.push(port),
+                false => {
+                    verdict.refusals.push(format!("port {number} is not carried: there is one port, and it is taken"))
                 }
-                _ => verdict.refusals.push(format!("port {number} is not carried: there is one port, and it is taken")),
             }
         }
     }
-    endpoints.unwrap_or_default()
+    plan.held = Holdings::default();
+    let Some((_, _, claim, number)) = chosen else { return Vec::new() };
+    plan.held.ports.insert(number, claim);
+    let backend = plan.listeners.get(&number).and_then(|name| plan.backends.get(name));
+    backend.map(|backend| backend.endpoints.clone()).unwrap_or_default()
 }
 
 impl PortForwards {
@@ -90,11 +102,16 @@ impl PortForwards {
             return Err(Trouble::new("PoolInvalid", message));
         };
         let address = SocketAddr::new(place.address, port);
-        let rules = Rules { http: 0, https: 0, external_names: spec.external_names == "Allow" };
-        let needs = Needs { certificates: false, external_names: rules.external_names };
+        let external_names = spec.external_names == "Allow";
+        let needs = Needs { certificates: false, external_names };
         let around = self.world.around(object, needs).await?;
-        let mut plan = plan(&around.claims, &around.network(), &rules);
-        let endpoints = only_one(&mut plan, port);
+        let rules = Rules { http: 0, https: 0, external_names, claims: around.most_claims };
+        let held = Holdings::read(object.status("held"));
+        let mut plan = plan(&around.claims, &around.network(), &rules, &held);
+        let endpoints = only_one(&mut plan, port, &held);
+        if plan.held != held {
+            self.consumers.hold(object, self.plural(), &plan.held).await?;
+        }
         let there = self.open.lock().get(object.uid()).filter(|f| f.address() == address).cloned();
         let forward = match there {
             Some(forward) => forward,

@@ -1,13 +1,14 @@
 //! What a balancer carries: from its claims, the Ingresses and Services that name them, and the endpoints behind. Pure.
 //!
-//! *Invariant:* a host belongs to one claim, the first in the balancer's order that has it, and a port to one consumer. Whatever
-//! comes later and wants the same is refused and says who has it; nothing of it is carried.
+//! *Invariant:* a host belongs to one claim and a port to one consumer ([`crate::holdings`] says which). Whoever else wants the same is
+//! refused and told so; nothing of it is carried, and no request for a host reaches a backend of another claim's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::endpoints::{Backends, Network};
+use crate::holdings::{Holdings, Taken, covers};
 
 /// On an Ingress or a Service: the name of its IngressClaim.
 pub const CLAIM: &str = "network.conductor.io/claim";
@@ -34,6 +35,8 @@ pub struct Rules {
     pub https: u16,
     /// Whether Services of type ExternalName may be backends: they lead anywhere the machine can reach.
     pub external_names: bool,
+    /// How many claims may share it. Where that is more than one, the ports for HTTP and HTTPS are for all of them, and no Service's.
+    pub claims: usize,
 }
 
 /// Where a request goes.
@@ -47,6 +50,8 @@ pub struct Route {
     pub exact: bool,
     /// Name of the backend.
     pub backend: String,
+    /// The place of its claim, whose host it is.
+    pub claim: usize,
 }
 
 /// A certificate, and the hosts it may be shown for.
@@ -56,7 +61,7 @@ pub struct Certificate {
     pub name: String,
     /// Certificate chain and key.
     pub pem: String,
-    /// Hosts that belong to the claim.
+    /// Hosts that belong to the claim; `!` before those that a wildcard covers and another claim has.
     pub hosts: Vec<String>,
 }
 
@@ -90,7 +95,11 @@ pub struct Plan {
     pub listeners: BTreeMap<u16, String>,
     /// By name.
     pub certificates: Vec<Certificate>,
-    /// One for each consumer.
+    /// Every host that someone has, and the place of its claim.
+    pub hosts: BTreeMap<String, usize>,
+    /// Who has what from now on.
+    pub held: Holdings,
+    /// One for each consumer, the oldest first.
     pub verdicts: Vec<Verdict>,
     /// Whether the port for HTTP is HTTP's.
     pub serves_http: bool,
@@ -100,17 +109,76 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Consumers of a claim, the oldest first.
-fn consumers<'n>(objects: &'n [Value], claim: &Claim) -> Vec<&'n Value> {
-    let names = |o: &&Value| {
-        let meta = &o["metadata"];
-        text(&meta["namespace"]) == claim.namespace
-            && text(&meta["annotations"][CLAIM]) == claim.name
-            && meta["deletionTimestamp"].is_null()
+/// An Ingress or a Service that names a claim.
+struct Consumer<'n> {
+    /// The claim's place.
+    at: usize,
+    kind: &'static str,
+    object: &'n Value,
+}
+
+impl Consumer<'_> {
+    /// All of them, the oldest first.
+    fn all<'n>(claims: &[Claim], network: &Network<'n>) -> Vec<Consumer<'n>> {
+        let mut all = Vec::new();
+        for (kind, objects) in [("Ingress", network.ingresses), ("Service", network.services)] {
+            for object in objects.iter().filter(|o| o["metadata"]["deletionTimestamp"].is_null()) {
+                let meta = &object["metadata"];
+                let named =
+                    |c: &Claim| c.namespace == text(&meta["namespace"]) && c.name == text(&meta["annotations"][CLAIM]);
+                all.extend(claims.iter().position(named).map(|at| Consumer { at, kind, object }));
+            }
+        }
+        all.sort_by_key(|c| {
+            let meta = &c.object["metadata"];
+            (text(&meta["creationTimestamp"]), text(&meta["namespace"]), text(&meta["name"]), c.kind)
+        });
+        all
+    }
+
+    /// Hosts that it asks for, in whatever form.
+    fn hosts(&self) -> impl Iterator<Item = String> {
+        let ingress = self.kind == "Ingress";
+        let wanted = if ingress { wanted(self.object) } else { Vec::new() };
+        let tls = if ingress { certificates(self.object) } else { Vec::new() };
+        wanted.into_iter().map(|(host, ..)| host).chain(tls.into_iter().flat_map(|(_, hosts)| hosts))
+    }
+
+    /// Ports that it asks for.
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        let list = self.object["spec"]["ports"].as_array().filter(|_| self.kind == "Service");
+        let tcp = list.into_iter().flatten().filter(|p| matches!(text(&p["protocol"]), "" | "TCP"));
+        tcp.filter_map(|p| u16::try_from(p["port"].as_u64()?).ok())
+    }
+}
+
+/// Host, path, whether it is the whole path, and backend: what an Ingress asks for.
+fn wanted(ingress: &Value) -> Vec<(String, &str, bool, &Value)> {
+    let spec = &ingress["spec"];
+    let mut wanted = Vec::new();
+    for rule in spec["rules"].as_array().into_iter().flatten() {
+        for path in rule["http"]["paths"].as_array().into_iter().flatten() {
+            let beginning = Some(text(&path["path"])).filter(|p| !p.is_empty()).unwrap_or("/");
+            let exact = text(&path["pathType"]) == "Exact";
+            wanted.push((text(&rule["host"]).to_ascii_lowercase(), beginning, exact, &path["backend"]));
+        }
+    }
+    if spec["defaultBackend"].is_object() {
+        wanted.push((String::new(), "/", false, &spec["defaultBackend"]));
+    }
+    wanted
+}
+
+/// Secrets with certificates that an Ingress names, and the hosts they are for.
+fn certificates(ingress: &Value) -> Vec<(&str, Vec<String>)> {
+    let all = ingress["spec"]["tls"].as_array().into_iter().flatten();
+    let named = all.filter(|tls| !text(&tls["secretName"]).is_empty());
+    let hosts = |tls: &Value| -> Vec<String> {
+        let hosts = tls["hosts"].as_array().into_iter().flatten().map(|h| text(h).to_ascii_lowercase());
+        // without a host it would be shown for everybody's
+        hosts.filter(|host| !host.is_empty()).collect()
     };
-    let mut all: Vec<&Value> = objects.iter().filter(names).collect();
-    all.sort_by_key(|o| (text(&o["metadata"]["creationTimestamp"]), text(&o["metadata"]["uid"])));
-    all
+    named.map(|tls| (text(&tls["secretName"]), hosts(tls))).collect()
 }
 
 /// Whether a path can stand in a configuration file as it is; Ingress allows more than any path needs.
@@ -124,73 +192,46 @@ fn is_host(host: &str) -> bool {
         || (!name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c)))
 }
 
-/// Whether an earlier claim's host leaves no room for another's: the same, or a wildcard over it.
-fn covers(earlier: &str, later: &str) -> bool {
-    earlier == later
-        || earlier.strip_prefix("*.").is_some_and(|rest| later.split_once('.').is_some_and(|(_, tail)| tail == rest))
-}
-
-/// Works out what a balancer carries for its claims, the first of which comes first.
-pub fn plan(claims: &[Claim], network: &Network<'_>, rules: &Rules) -> Plan {
-    let mut plan = Plan { serves_http: true, ..Plan::default() };
-    let mut hosts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut paths: BTreeMap<(String, String, bool), String> = BTreeMap::new();
-    let mut ports: BTreeMap<u16, String> = BTreeMap::new();
-    let mut certificates: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
-    for (at, claim) in claims.iter().enumerate() {
-        for ingress in consumers(network.ingresses, claim) {
-            let verdict = Verdict {
-                kind: "Ingress",
-                namespace: claim.namespace.clone(),
-                name: text(&ingress["metadata"]["name"]).to_owned(),
-                claim: claim.uid.clone(),
-                ports: Vec::new(),
-                certificates: Vec::new(),
-                refusals: Vec::new(),
-            };
-            let mut step = Step { claims, at, rules, network, plan: &mut plan, verdict };
-            if let Some(holder) = ports.get(&rules.http).filter(|holder| holder.starts_with("Service ")) {
-                step.refuse(format!("port {} carries {holder}", rules.http));
-            } else {
-                ports.entry(rules.http).or_insert_with(|| "HTTP".to_owned());
-                ports.entry(rules.https).or_insert_with(|| "HTTPS".to_owned());
-                step.ingress(ingress, &mut hosts, &mut paths, &mut certificates);
-            }
-            let verdict = step.verdict;
-            plan.verdicts.push(verdict);
-        }
-        for service in consumers(network.services, claim) {
-            let verdict = Verdict {
-                kind: "Service",
-                namespace: claim.namespace.clone(),
-                name: text(&service["metadata"]["name"]).to_owned(),
-                claim: claim.uid.clone(),
-                ports: Vec::new(),
-                certificates: Vec::new(),
-                refusals: Vec::new(),
-            };
-            let mut step = Step { claims, at, rules, network, plan: &mut plan, verdict };
-            step.service(service, &mut ports);
-            let verdict = step.verdict;
-            plan.verdicts.push(verdict);
-        }
+/// Works out what a balancer carries for its claims, who have something already.
+pub fn plan(claims: &[Claim], network: &Network<'_>, rules: &Rules, held: &Holdings) -> Plan {
+    let consumers = Consumer::all(claims, network);
+    let hosts = consumers.iter().flat_map(|c| c.hosts().map(|host| (c.at, host))).collect();
+    let ports = consumers.iter().flat_map(|c| c.ports().map(|port| (c.at, port))).collect();
+    let shared = rules.claims.max(claims.len());
+    let mut taken = Taken::new(claims, shared, held, &hosts, &ports);
+    if shared > 1 {
+        taken.reserve(&[rules.http, rules.https]);
     }
-    plan.serves_http = !ports.get(&rules.http).is_some_and(|holder| holder.starts_with("Service "));
-    // exact hosts before wildcards before the rest; whole paths before beginnings, longer ones first
-    let rank = |r: &Route| {
-        let host = match r.host.as_str() {
-            "" => 2,
-            host if host.starts_with("*.") => 1,
-            _ => 0,
-        };
-        (host, r.host.clone(), !r.exact, std::cmp::Reverse(r.path.len()), r.path.clone())
+    let mut work = Work {
+        rules,
+        network,
+        shared: shared > 1,
+        plan: Plan::default(),
+        taken,
+        paths: BTreeMap::new(),
+        certificates: BTreeMap::new(),
+        web: BTreeMap::new(),
     };
-    plan.routes.sort_by_cached_key(rank);
-    plan.certificates = certificates
-        .into_iter()
-        .map(|(name, (pem, hosts))| Certificate { name, pem, hosts: hosts.into_iter().collect() })
-        .collect();
-    plan
+    for consumer in consumers {
+        let claim = &claims[consumer.at];
+        let verdict = Verdict {
+            kind: consumer.kind,
+            namespace: claim.namespace.clone(),
+            name: text(&consumer.object["metadata"]["name"]).to_owned(),
+            claim: claim.uid.clone(),
+            ports: Vec::new(),
+            certificates: Vec::new(),
+            refusals: Vec::new(),
+        };
+        let mut step = Step { at: consumer.at, work: &mut work, verdict };
+        match consumer.kind {
+            "Ingress" => step.ingress(consumer.object),
+            _ => step.service(consumer.object),
+        }
+        let verdict = step.verdict;
+        work.plan.verdicts.push(verdict);
+    }
+    work.done()
 }
 
 impl Plan {
@@ -204,16 +245,58 @@ impl Plan {
     }
 }
 
-struct Step<'s, 'n> {
-    claims: &'s [Claim],
+struct Work<'w, 'n> {
+    rules: &'w Rules,
+    network: &'w Network<'n>,
+    shared: bool,
+    plan: Plan,
+    taken: Taken<'w>,
+    /// Host, path, whether it is the whole path, and the Ingress that has it.
+    paths: BTreeMap<(String, String, bool), String>,
+    /// Name of a certificate, its content, and its hosts with their claims' places.
+    certificates: BTreeMap<String, (String, BTreeMap<String, usize>)>,
+    /// Ports for HTTP and HTTPS that are in use as such, and by which Ingress first.
+    web: BTreeMap<u16, String>,
+}
+
+impl Work<'_, '_> {
+    fn done(self) -> Plan {
+        let Work { rules, mut plan, taken, certificates, .. } = self;
+        plan.serves_http = taken.service(rules.http).is_none();
+        // exact hosts before wildcards before the rest; whole paths before beginnings, longer ones first
+        plan.routes.sort_by_cached_key(|r| {
+            (width(&r.host), r.host.clone(), !r.exact, std::cmp::Reverse(r.path.len()), r.path.clone())
+        });
+        let certificate = |(name, (pem, hosts)): (String, (String, BTreeMap<String, usize>))| {
+            let others = taken.hosts.iter().filter(|(host, holder)| {
+                !hosts.contains_key(*host) && hosts.iter().any(|(wide, at)| at != *holder && covers(wide, host))
+            });
+            let others: Vec<String> = others.map(|(host, _)| format!("!{host}")).collect();
+            Certificate { name, pem, hosts: hosts.into_keys().chain(others).collect() }
+        };
+        plan.certificates = certificates.into_iter().map(certificate).collect();
+        plan.held = taken.holdings();
+        plan.hosts = taken.hosts;
+        plan
+    }
+}
+
+/// How much a host stands for: itself, a wildcard, the rest.
+pub(crate) fn width(host: &str) -> u8 {
+    match host {
+        "" => 2,
+        host if host.starts_with("*.") => 1,
+        _ => 0,
+    }
+}
+
+struct Step<'s, 'w, 'n> {
     at: usize,
-    rules: &'s Rules,
-    network: &'s Network<'n>,
-    plan: &'s mut Plan,
+    work: &'s mut Work<'w, 'n>,
     verdict: Verdict,
 }
 
-impl Step<'_, '_> {
+impl Step<'_, '_, '_> {
     fn refuse(&mut self, why: String) {
         if !self.verdict.refusals.contains(&why) {
             self.verdict.refusals.push(why);
@@ -221,29 +304,22 @@ impl Step<'_, '_> {
     }
 
     /// Whether a host is the claim's, which takes it if nobody has it.
-    fn takes(&mut self, host: &str, hosts: &mut BTreeMap<String, usize>) -> bool {
-        if !is_host(host) {
-            self.refuse(format!("host {host:?} is no host name"));
+    fn takes(&mut self, host: &str) -> bool {
+        let taken = match is_host(host) {
+            true => self.work.taken.host(self.at, host),
+            false => Err(format!("host {host:?} is no host name")),
+        };
+        taken.map_err(|why| self.refuse(why)).is_ok()
+    }
+
+    /// Whether a port is there for HTTP or HTTPS, and no Service's.
+    fn web(&mut self, port: u16) -> bool {
+        if let Some(service) = self.work.taken.service(port) {
+            let why = format!("port {port} carries Service {service}, which is older");
+            self.refuse(why);
             return false;
         }
-        let holder = hosts.iter().find(|(taken, holder)| **holder != self.at && covers(taken, host));
-        if let Some((taken, holder)) = holder {
-            let other = &self.claims[*holder];
-            let shown = if host.is_empty() {
-                "requests without a host of their own".to_owned()
-            } else {
-                format!("host {host}")
-            };
-            let covered = if taken == host { String::new() } else { format!(" (through {taken})") };
-            // only within one namespace is another's name anyone's business
-            let who = match other.namespace == self.verdict.namespace {
-                true => format!("claim {}", other.name),
-                false => "a claim in another namespace".to_owned(),
-            };
-            self.refuse(format!("{shown} is taken by {who}{covered}, which came first"));
-            return false;
-        }
-        hosts.insert(host.to_owned(), self.at);
+        self.work.web.entry(port).or_insert_with(|| self.verdict.name.clone());
         true
     }
 
@@ -251,10 +327,10 @@ impl Step<'_, '_> {
         let (name, port) = (text(&service["name"]), &service["port"]);
         let health = text(&object["metadata"]["annotations"][HEALTH]);
         let health = if is_plain(health) { health } else { "" };
-        let wanted = (self.verdict.namespace.clone(), name.to_owned());
-        match self.network.backend(&wanted.0, &wanted.1, port, health, self.rules.external_names) {
+        let Work { network, rules, .. } = *self.work;
+        match network.backend(&self.verdict.namespace, name, port, health, rules.external_names) {
             Ok((name, backend)) => {
-                self.plan.backends.entry(name.clone()).or_insert(backend);
+                self.work.plan.backends.entry(name.clone()).or_insert(backend);
                 Some(name)
             }
             Err(why) => {
@@ -264,41 +340,26 @@ impl Step<'_, '_> {
         }
     }
 
-    fn ingress(
-        &mut self,
-        ingress: &Value,
-        hosts: &mut BTreeMap<String, usize>,
-        paths: &mut BTreeMap<(String, String, bool), String>,
-        certificates: &mut BTreeMap<String, (String, BTreeSet<String>)>,
-    ) {
-        let spec = &ingress["spec"];
-        let mut wanted: Vec<(String, String, bool, &Value)> = Vec::new();
-        for rule in spec["rules"].as_array().into_iter().flatten() {
-            let host = text(&rule["host"]).to_ascii_lowercase();
-            for path in rule["http"]["paths"].as_array().into_iter().flatten() {
-                let beginning = Some(text(&path["path"])).filter(|p| !p.is_empty()).unwrap_or("/");
-                let exact = text(&path["pathType"]) == "Exact";
-                wanted.push((host.clone(), beginning.to_owned(), exact, &path["backend"]));
-            }
-        }
-        if spec["defaultBackend"].is_object() {
-            wanted.push((String::new(), "/".to_owned(), false, &spec["defaultBackend"]));
+    fn ingress(&mut self, ingress: &Value) {
+        let rules = self.work.rules;
+        if !self.web(rules.http) {
+            return;
         }
         let own = format!("Ingress {}", self.verdict.name);
-        let mut carried = BTreeSet::new();
-        for (host, path, exact, backend) in wanted {
-            if !is_plain(&path) {
+        for (host, path, exact, backend) in wanted(ingress) {
+            if !is_plain(path) {
                 self.refuse(format!("path {path:?} has characters that no path needs"));
                 continue;
             }
-            if !self.takes(&host, hosts) {
+            if !self.takes(&host) {
                 continue;
             }
             // /a/ and /a begin the same paths
-            let path = if exact || path == "/" { path } else { path.trim_end_matches('/').to_owned() };
+            let path = if exact || path == "/" { path } else { path.trim_end_matches('/') }.to_owned();
             let key = (host.clone(), path.clone(), exact);
-            if let Some(holder) = paths.get(&key).filter(|holder| **holder != own) {
-                self.refuse(format!("{host}{path} is in {holder} already, which came first"));
+            if let Some(holder) = self.work.paths.get(&key).filter(|holder| **holder != own) {
+                let why = format!("{host}{path} is in {holder} already, which is older");
+                self.refuse(why);
                 continue;
             }
             if !backend["service"].is_object() {
@@ -306,72 +367,76 @@ impl Step<'_, '_> {
                 continue;
             }
             let Some(backend) = self.backend(ingress, &backend["service"]) else { continue };
-            paths.insert(key, own.clone());
-            carried.insert(host.clone());
-            let route = Route { host, path, exact, backend };
-            if !self.plan.routes.contains(&route) {
-                self.plan.routes.push(route);
+            self.work.paths.insert(key, own.clone());
+            if self.verdict.ports.is_empty() {
+                self.verdict.ports.push(rules.http);
+            }
+            let route = Route { host, path, exact, backend, claim: self.at };
+            if !self.work.plan.routes.contains(&route) {
+                self.work.plan.routes.push(route);
             }
         }
-        if !carried.is_empty() {
-            self.verdict.ports.push(self.rules.http);
-        }
-        for tls in spec["tls"].as_array().into_iter().flatten() {
-            self.certificate(tls, hosts, certificates);
+        for (secret, hosts) in certificates(ingress) {
+            self.certificate(secret, hosts);
         }
     }
 
-    fn certificate(
-        &mut self,
-        tls: &Value,
-        hosts: &mut BTreeMap<String, usize>,
-        certificates: &mut BTreeMap<String, (String, BTreeSet<String>)>,
-    ) {
-        let secret = text(&tls["secretName"]);
-        if secret.is_empty() {
-            return;
-        }
-        let pem = match self.network.certificate(&self.verdict.namespace, secret) {
+    fn certificate(&mut self, secret: &str, hosts: Vec<String>) {
+        let https = self.work.rules.https;
+        let pem = match self.work.network.certificate(&self.verdict.namespace, secret) {
             Ok(pem) => pem,
             Err(why) => return self.refuse(why),
         };
-        let named: Vec<String> =
-            tls["hosts"].as_array().into_iter().flatten().map(|h| text(h).to_ascii_lowercase()).collect();
-        for host in named {
-            if self.takes(&host, hosts) {
-                let name = format!("{}_{secret}", self.verdict.namespace);
+        if !self.web(https) {
+            return;
+        }
+        let name = format!("{}_{secret}", self.verdict.namespace);
+        for host in hosts {
+            if self.takes(&host) {
                 if !self.verdict.certificates.contains(&name) {
                     self.verdict.certificates.push(name.clone());
                 }
-                certificates.entry(name).or_insert_with(|| (pem.clone(), BTreeSet::new())).1.insert(host);
-                if !self.verdict.ports.contains(&self.rules.https) {
-                    self.verdict.ports.push(self.rules.https);
+                let entry = self.work.certificates.entry(name.clone());
+                entry.or_insert_with(|| (pem.clone(), BTreeMap::new())).1.insert(host, self.at);
+                if !self.verdict.ports.contains(&https) {
+                    self.verdict.ports.push(https);
                 }
             }
         }
     }
 
-    fn service(&mut self, service: &Value, ports: &mut BTreeMap<u16, String>) {
-        let own = format!("Service {}/{}", self.verdict.namespace, self.verdict.name);
+    /// Why a port is no Service's, if it is not.
+    fn is_web(&self, port: u16) -> Option<String> {
+        let Rules { http, https, .. } = *self.work.rules;
+        let what = if port == http { "HTTP" } else { "HTTPS" };
+        if self.work.shared && (port == http || port == https) {
+            let why = format!(
+                "port {port} is for the {what} of all claims here: name the claim on an Ingress, or use another port"
+            );
+            return Some(why);
+        }
+        let ingress = self.work.web.get(&port)?;
+        Some(format!("port {port} carries {what} for Ingress {ingress}, which is older"))
+    }
+
+    fn service(&mut self, service: &Value) {
         for wanted in service["spec"]["ports"].as_array().into_iter().flatten() {
             let Some(port) = wanted["port"].as_u64().and_then(|p| u16::try_from(p).ok()) else { continue };
             if !matches!(text(&wanted["protocol"]), "" | "TCP") {
                 self.refuse(format!("port {port} is {}: only TCP is carried", text(&wanted["protocol"])));
                 continue;
             }
-            if let Some(holder) = ports.get(&port) {
-                let holder = match holder.strip_prefix("Service ").and_then(|h| h.split_once('/')) {
-                    Some((namespace, _)) if namespace != self.verdict.namespace => "a Service of another claim",
-                    _ => holder,
-                };
-                let why = format!("port {port} is taken by {holder}, which came first");
+            let taken = match self.is_web(port) {
+                Some(why) => Err(why),
+                None => self.work.taken.port(self.at, port, &self.verdict.name),
+            };
+            if let Err(why) = taken {
                 self.refuse(why);
                 continue;
             }
             let reference = serde_json::json!({"name": self.verdict.name, "port": {"number": port}});
             let Some(backend) = self.backend(service, &reference) else { continue };
-            ports.insert(port, own.clone());
-            self.plan.listeners.insert(port, backend);
+            self.work.plan.listeners.insert(port, backend);
             self.verdict.ports.push(port);
         }
     }

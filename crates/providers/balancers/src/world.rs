@@ -46,6 +46,8 @@ pub struct World {
 pub struct Surroundings {
     /// Its claims, in the order in which they were bound.
     pub claims: Vec<Claim>,
+    /// How many there may be.
+    pub most_claims: usize,
     ingresses: Vec<Value>,
     services: Vec<Value>,
     slices: Vec<Value>,
@@ -175,7 +177,7 @@ impl World {
         if !synced {
             return Err(Trouble::new("NotSynced", "not everything it depends on has been seen yet"));
         }
-        let claims = self.claims(object);
+        let (claims, most_claims) = self.claims(object);
         let namespaces: HashSet<String> = claims.iter().map(|claim| claim.namespace.clone()).collect();
         self.interests.lock().insert(object.uid().to_owned(), namespaces.clone());
         let of = |at: usize| -> Vec<Value> {
@@ -190,7 +192,7 @@ impl World {
         let secrets = if needs.certificates { self.certificates(&ingresses).await? } else { Vec::new() };
         let external = services.iter().filter(|s| needs.external_names && text(&s["spec"]["type"]) == "ExternalName");
         let names = self.resolver.resolve(external.map(|s| external_name(s).to_owned()).collect()).await;
-        Ok(Surroundings { claims, ingresses, services, slices, secrets, names })
+        Ok(Surroundings { claims, most_claims, ingresses, services, slices, secrets, names })
     }
 
     /// The TLS Secrets that Ingresses name, each asked for by its name: the others are none of our business. A balancer looks again every
@@ -212,8 +214,8 @@ impl World {
         Ok(found)
     }
 
-    /// Claims of the LoadBalancer that a balancer is behind.
-    fn claims(&self, object: &Object) -> Vec<Claim> {
+    /// Claims of the LoadBalancer that a balancer is behind, and how many there may be.
+    fn claims(&self, object: &Object) -> (Vec<Claim>, usize) {
         let reference = text(&object.0["metadata"]["annotations"][conductor_claims::lifecycle::RESOURCE_REF]);
         let name = reference.rsplit(' ').next().unwrap_or_default().to_owned();
         let uid = text(&object.0["metadata"]["labels"][conductor_claims::lifecycle::RESOURCE_UID]);
@@ -225,7 +227,8 @@ impl World {
             namespace: text(&r["namespace"]).to_owned(),
             name: text(&r["name"]).to_owned(),
         };
-        references.map(claim).filter(|claim| !claim.uid.is_empty()).collect()
+        let most = balancer.and_then(|b| b["spec"]["maxClaims"].as_u64()).unwrap_or(1);
+        (references.map(claim).filter(|claim| !claim.uid.is_empty()).collect(), usize::try_from(most).unwrap_or(1))
     }
 
     /// Ingresses and Services that say they are reached at an address, or at one port of it, as kind, namespace and name.
