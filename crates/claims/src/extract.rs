@@ -161,6 +161,7 @@ pub fn ask(rules: &Rules, object: &Json, needed: bool, node: Option<Labels>) -> 
             selector,
             expression: name(&spec["expression"]),
             node,
+            content: false,
         }),
         lower,
         upper,

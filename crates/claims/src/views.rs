@@ -202,6 +202,8 @@ pub struct Wish {
     pub expression: Option<Arc<str>>,
     /// Labels of the node where it will be used, if known.
     pub node: Option<Labels>,
+    /// Whether it is to begin with what something else holds.
+    pub content: bool,
 }
 
 /// A claim as matching sees it.

@@ -145,6 +145,7 @@ fn read_ask(rules: &Rules, raw: &RawAsk) -> Ask {
             }),
             expression: (*zone == 3 && *can == 0).then(|| "odd".into()),
             node: None,
+            content: false,
         }),
         lower: (0..rules.capacities.len()).map(|i| Amount::units(i64::from(lower[i]))).collect(),
         upper: (0..rules.capacities.len())

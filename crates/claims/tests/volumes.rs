@@ -228,6 +228,11 @@ fn the_binder_s_rules() {
     check(vec![pv("a", "5Gi", "", rwo), pv("b", "10Gi", "", rwo)], vec![], named(pvc("c", "10Gi", Some(""))), "");
     check(vec![pv("a", "10Gi", "fast", rwo)], vec![], named(pvc("c", "10Gi", Some(""))), "");
     check(vec![pv("a", "10Gi", "", &["ReadOnlyMany"])], vec![], named(pvc("c", "10Gi", Some(""))), "");
+    // nor does it skip them by saying that it was bound
+    let says = |object: Value| with(object, "/metadata/annotations", json!({volumes::BIND_COMPLETED: "yes"}));
+    check(vec![pv("a", "10Gi", "fast", rwo)], vec![], says(named(pvc("c", "10Gi", Some("")))), "");
+    check(vec![pv("a", "5Gi", "", rwo)], vec![], says(named(pvc("c", "10Gi", Some("")))), "");
+    check(vec![pv("a", "10Gi", "", rwo)], vec![], says(named(pvc("c", "10Gi", Some("")))), "a");
     // pre-bound wins over everything, and is nobody else's
     let reserved = |name: &str, claim: &str| {
         with(pv(name, "50Gi", "other", both), "/spec/claimRef", json!({"namespace": "apps", "name": claim}))
@@ -373,6 +378,15 @@ fn a_class_of_ours_makes_a_volume() {
     api.delete(&claim_key("c"));
     settle(&mut api);
     assert_eq!(api.objects.len(), 1, "{:?}", api.objects.keys());
+
+    // what it makes is empty: a claim that is to begin with another's content waits, and says so
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "other"});
+    api.create(with(pvc("copy", "3Gi", None), "/spec/dataSource", source)).expect("created");
+    settle(&mut api);
+    let copy = &api.objects[&claim_key("copy")];
+    let (_, reason, message) = conductor_claims::lifecycle::condition_of(copy, "Bound").expect("is told");
+    assert_eq!((phase(&api, &claim_key("copy")), reason), ("Pending", "ClassRefused"));
+    assert!(message.contains("dataSource"), "{message}");
 }
 
 #[test]

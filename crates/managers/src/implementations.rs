@@ -65,7 +65,7 @@ impl OwnedSink {
         );
         let known = match (labels[RESOURCE_UID].as_str(), labels[CLAIM_UID].as_str()) {
             (Some(uid), _) => desks.iter().any(|desk| desk.touch_resource_uid(uid, &item, gone)),
-            (None, Some(uid)) => desks.iter().any(|desk| desk.touch_claim_uid(uid)),
+            (None, Some(uid)) => desks.iter().any(|desk| desk.touch_claim_uid(uid, &item, gone)),
             (None, None) => true,
         };
         if !known

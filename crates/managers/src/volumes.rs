@@ -55,7 +55,10 @@ impl Desk {
         let ask = match self.kind.ask(&claim, !scheduled.is_empty(), labels) {
             Ok(ask) => ask,
             Err(errors) => {
-                tracing::debug!(?errors, "a claim that cannot be read");
+                let message = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                if text(&claim["status"]["phase"]) != "Bound" {
+                    self.send(volume_claim_held(&claim, "Invalid", message, &now())).await?;
+                }
                 return Ok(Outcome::Settled);
             }
         };

@@ -98,6 +98,21 @@ async fn check_made(ordered: bool) {
     let named = |f: &Finding| f.object == format!("RDSInstance {forced}") && f.message.contains("stays with its data");
     assert!(found.len() == 1 && named(&found[0]), "{:?}", found.iter().map(|f| &f.message).collect::<Vec<_>>());
     cluster.delete(&left).await;
+    // a claim that goes before its volume is there leaves nothing behind
+    let early = cluster.create(&volume_claim("apps", "early", "5Gi", "nfs")).await;
+    let early = format!("pvc-{}", early["metadata"]["uid"].as_str().expect("a uid"));
+    let early = common::target(RDS, "RDSInstance", "conductor-system", &early);
+    cluster.until(&early, "made", |o| o.is_some()).await;
+    let lacks = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "NoRoom", "message": "no room"}]});
+    cluster.patch(&early.clone().status(), json!({"status": lacks})).await;
+    let told = |o: Option<&Value>| o.is_some_and(|o| o["status"]["conditions"].to_string().contains("no room"));
+    cluster.until(&pvc("apps", "early"), "told why it waits", told).await;
+    cluster.delete(&pvc("apps", "early")).await;
+    cluster.until(&early, "removed with its claim", |o| o.is_none()).await;
+    // one that cannot be read says so
+    cluster.create(&volume_claim("apps", "vast", "1e30", "nfs")).await;
+    let told = |o: Option<&Value>| o.is_some_and(|o| o["status"]["conditions"].to_string().contains("too large"));
+    cluster.until(&pvc("apps", "vast"), "told what is wrong", told).await;
     // it says nothing of devices: it makes none
     let mut block = volume_claim("apps", "block", "5Gi", "nfs");
     block["spec"]["volumeMode"] = json!("Block");

@@ -104,6 +104,7 @@ pub fn refused(rules: &Rules, refusal: &Refusal) -> String {
             rules.capacities.get(*i).map_or_else(String::new, |c| format!("more {} than the limit", c.name))
         }
         Refusal::Selector => "not selected".into(),
+        Refusal::Content => "makes empty ones only, and the claim names a dataSource".into(),
         Refusal::Expression(None) => "what it makes is ruled out by the claim's expression".into(),
         Refusal::Expression(Some(error)) => format!("the claim's expression fails: {error}"),
         Refusal::Offers(error) => format!("what it offers cannot be told: {error}"),

@@ -215,6 +215,7 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
         }
         Refusal::Selector if offer.is_none() => "makes none where a selector chooses among those there are".into(),
         Refusal::Selector => "its labels are not selected".into(),
+        Refusal::Content => "makes empty ones only, and the claim is to begin with what its dataSource holds".into(),
         Refusal::Expression(None) => "the expression does not hold".into(),
         Refusal::Expression(Some(error)) => format!("the expression failed: {error}"),
         Refusal::Offers(error) => format!("what it offers cannot be told: {error}"),

@@ -46,6 +46,8 @@ pub enum Refusal {
     TooLarge(usize),
     /// Its labels.
     Selector,
+    /// The claim is to begin with what something else holds, and a class makes empty ones.
+    Content,
     /// The claim's expression, with the error if it failed.
     Expression(Option<String>),
     /// An expression of the class, which failed.

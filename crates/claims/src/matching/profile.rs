@@ -69,6 +69,9 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
         // as Kubernetes' provisioners have it
         refused.push(Refusal::Selector);
     }
+    if ask.wish.content {
+        refused.push(Refusal::Content);
+    }
     let made = Made { attributes: attributes.into(), capacity, capabilities, modes };
     if refused.is_empty() {
         // selectors choose among what is there; an expression says what the claim can use

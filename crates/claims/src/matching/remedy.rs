@@ -151,7 +151,7 @@ impl Index {
             let has =
                 |i: usize| offer.free(i).plus(reference.and_then(|r| r.amounts.get(i).copied()).unwrap_or_default());
             let field = match refusal {
-                Refusal::Taken(_) | Refusal::Topology | Refusal::Offers(_) => return None,
+                Refusal::Taken(_) | Refusal::Topology | Refusal::Offers(_) | Refusal::Content => return None,
                 Refusal::Class => Field::Class(offer.shape.class.clone().map_or(ClassAsk::Without, ClassAsk::Named)),
                 Refusal::Attribute(i) => {
                     let rule = rules.attributes.get(i)?;

@@ -37,7 +37,7 @@ impl Count {
         match refusal {
             Refusal::Class => Count::Class,
             Refusal::Taken(taken) => Count::Taken(*taken),
-            Refusal::Attribute(_) | Refusal::Capability(_) | Refusal::Mode(_) => Count::Attributes,
+            Refusal::Attribute(_) | Refusal::Capability(_) | Refusal::Mode(_) | Refusal::Content => Count::Attributes,
             Refusal::Topology => Count::Topology,
             Refusal::TooSmall(0) => Count::TooSmall,
             Refusal::TooLarge(0) => Count::TooLarge,

@@ -61,7 +61,7 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
         return plan;
     }
     let named = claim["spec"]["volumeName"].as_str().unwrap_or_default();
-    if annotated(claim, BIND_COMPLETED) {
+    if completed(claim, scene.volume) {
         match scene.volume.filter(|v| v["metadata"]["name"].as_str() == Some(named)) {
             _ if named.is_empty() => {
                 lost(claim, "ClaimLost", "it was bound and names no volume any more".into(), scene.now, &mut plan)
@@ -153,6 +153,12 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
     plan
 }
 
+/// Whether a claim was bound. Its annotation is anyone's to write: alone it takes no free volume.
+fn completed(claim: &Value, volume: Option<&Value>) -> bool {
+    let free = |volume: &Value| volume["spec"]["claimRef"].is_null();
+    annotated(claim, BIND_COMPLETED) && (matches!(phase(claim), "Bound" | "Lost") || !volume.is_some_and(free))
+}
+
 /// Whether a claim says nothing of its class.
 fn nameless(claim: &Value) -> bool {
     claim["spec"]["storageClassName"].is_null() && !annotated(claim, super::BETA_CLASS)
@@ -166,7 +172,7 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
         let reserved = volume["spec"]["claimRef"]["uid"].as_str().unwrap_or_default().is_empty()
             && volume["spec"]["claimRef"]["namespace"] == claim["metadata"]["namespace"]
             && volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"];
-        let takeable = matches!(phase(volume), "Available") || (annotated(claim, BIND_COMPLETED) && !preset);
+        let takeable = matches!(phase(volume), "Available") || (completed(claim, Some(volume)) && !preset);
         if deleting(volume) || !takeable || (preset && !reserved) {
             return;
         }

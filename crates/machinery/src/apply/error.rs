@@ -36,7 +36,10 @@ impl std::error::Error for TypeError {}
 pub(crate) fn listed(errors: &[TypeError]) -> String {
     match errors {
         [one] => one.to_string(),
-        many => many.iter().fold("errors:".to_owned(), |text, error| format!("{text}\n  {error}")),
+        many => {
+            let each: String = many.iter().map(|error| format!("\n  {error}")).collect();
+            format!("errors:{each}")
+        }
     }
 }
 

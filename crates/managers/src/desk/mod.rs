@@ -105,6 +105,21 @@ pub(crate) struct State {
     pub(crate) served: Option<HashSet<String>>,
 }
 
+impl State {
+    /// Remembers what is behind the owner with a uid, or forgets it.
+    fn note(&mut self, uid: &str, implementation: &Item, gone: bool) {
+        let behind = self.behind.entry(uid.into()).or_default();
+        if gone {
+            behind.remove(implementation);
+        } else {
+            behind.insert(implementation.clone());
+        }
+        if behind.is_empty() {
+            self.behind.remove(uid);
+        }
+    }
+}
+
 /// Everything of one type. See the module.
 pub struct Desk {
     pub(crate) cx: Arc<Context>,
@@ -309,15 +324,7 @@ impl Desk {
         {
             let mut state = self.state.lock();
             let Some(name) = state.resource_uids.get(uid).cloned() else { return false };
-            let behind = state.behind.entry(uid.into()).or_default();
-            if gone {
-                behind.remove(implementation);
-            } else {
-                behind.insert(implementation.clone());
-            }
-            if behind.is_empty() {
-                state.behind.remove(uid);
-            }
+            state.note(uid, implementation, gone);
             items.push(Item::Resource(name.clone()));
             for r in state.index.get(&name).into_iter().flat_map(|o| o.refs.iter()) {
                 if let Some((namespace, name)) = state.claim_uids.get(&r.uid) {
@@ -330,8 +337,16 @@ impl Desk {
     }
 
     /// Wants the claim with this uid looked at; whether it is one of ours.
-    pub(crate) fn touch_claim_uid(&self, uid: &str) -> bool {
-        let Some((namespace, name)) = self.state.lock().claim_uids.get(uid).cloned() else { return false };
+    pub(crate) fn touch_claim_uid(&self, uid: &str, implementation: &Item, gone: bool) -> bool {
+        let (namespace, name) = {
+            let mut state = self.state.lock();
+            let Some(key) = state.claim_uids.get(uid).cloned() else { return false };
+            // of volumes only: what is made for another claim has a resource from the start
+            if matches!(self.kind, Kind::Volumes) {
+                state.note(uid, implementation, gone);
+            }
+            key
+        };
         self.queue.add(Item::Claim(namespace, name));
         true
     }

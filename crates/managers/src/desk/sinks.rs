@@ -274,7 +274,7 @@ impl Desk {
     fn claim_gone(&self, key: &Key, uid: Option<&str>) {
         self.cx.gates.stir(&self.words, &key.0, &key.1);
         let mut items = Vec::new();
-        {
+        let left = {
             let mut state = self.state.lock();
             let Some(seen) = state.claims.get(key).cloned() else { return };
             if uid.is_some_and(|uid| uid != seen.uid.as_ref()) {
@@ -289,8 +289,10 @@ impl Desk {
             if let Some(offered) = seen.offered {
                 items.extend(self.wake(&mut state, &offered));
             }
-        }
+            state.behind.remove(&seen.uid).unwrap_or_default()
+        };
         self.enqueue(items);
+        left.into_iter().for_each(|orphan| self.queue.add_after(orphan, PATIENCE));
     }
 
     fn class_shown(&self, object: Value) {
