@@ -38,7 +38,7 @@ pub struct Options {
     /// Do not run kube-controller-manager
     #[arg(long)]
     pub no_controller_manager: bool,
-    /// The controllers to run, as kube-controller-manager takes them [default: all but those of ReplicaSets and Pods]
+    /// The controllers to run, as kube-controller-manager takes them [default: all but those of ReplicaSets, Pods and autoscalers]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, conflicts_with = "no_controller_manager")]
     pub controllers: Option<String>,
     /// Lift the limit on the controllers' requests per second
@@ -323,8 +323,9 @@ fn apiserver_arguments(
     Ok(arguments)
 }
 
-/// ReplicaSets and Pods are left alone, so that there are built-in kinds whose managers are only those of a test.
-const DEFAULT_CONTROLLERS: &str = "*,-replicaset-controller,-pod-garbage-collector-controller";
+/// ReplicaSets, Pods and autoscalers are left alone, so that there are built-in kinds whose managers are only those of a test.
+const DEFAULT_CONTROLLERS: &str =
+    "*,-replicaset-controller,-pod-garbage-collector-controller,-horizontal-pod-autoscaler-controller";
 
 fn controller_manager_arguments(path: &dyn Fn(&str) -> String, listen: SocketAddr, options: &Options) -> Vec<String> {
     let kubeconfig = path("controller-manager.kubeconfig");

@@ -138,6 +138,11 @@ impl Context {
 
     /// Reads the body as an object of the resource (or of `kind` for subresources that take another).
     pub fn decode(&self, body: &Bytes, options: &WriteOptions) -> Result<Value, Status> {
+        self.read(body, options).map(|decoded| decoded.object)
+    }
+
+    /// The same, with what was said in other words.
+    pub fn read(&self, body: &Bytes, options: &WriteOptions) -> Result<Decoded, Status> {
         let (value, duplicates) = self.parse(body, Some(self.resource.schema()))?;
         let decoded = self.resource.decode(value)?;
         self.strict(body, duplicates, decoded, options)
@@ -165,17 +170,17 @@ impl Context {
         fields.insert("kind".into(), kind.into());
         fields.insert("apiVersion".into(), api_version.into());
         let decoded = crate::resource::decode_builtin(schema, kind, version, value)?;
-        self.strict(body, duplicates, decoded, options)
+        self.strict(body, duplicates, decoded, options).map(|decoded| decoded.object)
     }
 
     fn strict(
         &self,
         body: &[u8],
         duplicates: Vec<String>,
-        decoded: Decoded,
+        mut decoded: Decoded,
         options: &WriteOptions,
-    ) -> Result<Value, Status> {
-        let mut problems: Vec<String> = duplicates.into_iter().chain(decoded.strict).collect();
+    ) -> Result<Decoded, Status> {
+        let mut problems: Vec<String> = duplicates.into_iter().chain(std::mem::take(&mut decoded.strict)).collect();
         if problems.len() > 1 && !self.resource.is_custom() && media::body_encoding(&self.headers)? == Encoding::Json {
             machinery::json::sort_by_place(body, &mut problems);
         }
@@ -192,7 +197,7 @@ impl Context {
                 }
             }
         }
-        Ok(decoded.object)
+        Ok(decoded)
     }
 
     /// Parses a body by its content type; gives what strict validation objects to so far.

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use machinery::apply::{ConvertError, Converter, FieldSet, Filter, Match, OneVersion, Tracker};
-use machinery::schema::Schema;
+use machinery::apply::{ConvertError, Converter, FieldSet, Filter, OneVersion, Tracker};
+use machinery::schema::{Said, Schema};
 use machinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -37,10 +37,6 @@ static CUSTOM_STATUS: LazyLock<Arc<Filter>> = LazyLock::new(|| {
 });
 
 fn make_filter(group: &str, kind: &str, subresource: &str) -> Filter {
-    if (group, kind, subresource) == ("", "Pod", "resize") {
-        let containers = |field| vec![Match::field("spec"), Match::field(field), Match::Any, Match::field("resources")];
-        return Filter::Include(vec![containers("containers"), containers("initContainers")]);
-    }
     let dotted = kinds::strategy::reset_fields(group, kind, subresource);
     if dotted.is_empty() {
         return Filter::Everything;
@@ -126,8 +122,34 @@ fn with_tracker<R>(cx: &Context, converter: &dyn Converter, work: impl FnOnce(Tr
     })
 }
 
-/// Records in `new` which fields `manager` has set, compared with `old`.
-pub async fn update(cx: &Context, old: Option<&Value>, new: &mut Value, manager: &str, now: &str) {
+/// Records in `new` which fields `manager` has set, compared with `old`: as Kubernetes does, with what was `said`, although it
+/// is stored in another form.
+pub async fn update(cx: &Context, old: Option<&Value>, new: &mut Value, said: &[Said], manager: &str, now: &str) {
+    let mut before = Vec::new();
+    for Said { place, value, within } in said {
+        // Outside of lists that are compared as a whole, an empty list is only seen where none is written, too.
+        if *within || new.pointer(place) == Some(&Value::Null) {
+            before.push((place, put(new, place, Some(value.clone()))));
+        }
+    }
+    record(cx, old, new, manager, now).await;
+    for (place, value) in before.into_iter().rev() {
+        put(new, place, value);
+    }
+}
+
+/// Puts a field in its place, or takes it away, and gives what was there.
+fn put(object: &mut Value, place: &str, value: Option<Value>) -> Option<Value> {
+    let (parent, name) = place.rsplit_once('/')?;
+    let fields = object.pointer_mut(parent)?.as_object_mut()?;
+    let name = name.replace("~1", "/").replace("~0", "~");
+    match value {
+        Some(value) => fields.insert(name, value),
+        None => fields.remove(&name),
+    }
+}
+
+async fn record(cx: &Context, old: Option<&Value>, new: &mut Value, manager: &str, now: &str) {
     let result = if cx.resource.needs_webhook() {
         let given = &*new;
         let updated = tracked(cx, |tracker| {

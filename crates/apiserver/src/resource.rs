@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machinery::field;
-use machinery::schema::{self, Schema};
+use machinery::schema::{self, Said, Schema};
 use machinery::status::Status;
 use serde_json::Value;
 
@@ -70,6 +70,8 @@ pub struct Decoded {
     pub object: Value,
     /// What strict validation objects to: `unknown field "spec.x"`, `duplicate field "data.y"`.
     pub strict: Vec<String>,
+    /// Built-in kinds: what was sent in other words than the object has it in.
+    pub said: Vec<Said>,
 }
 
 impl Resource {
@@ -214,10 +216,20 @@ impl Resource {
     }
 
     /// Brings a merged object into the form that reading it would give: merging leaves empty fields behind.
-    pub fn settle(&self, object: Value) -> Result<Value, Status> {
+    pub fn settle(&self, object: Value) -> Result<Decoded, Status> {
         match &self.nature {
-            Nature::BuiltIn(_) => Ok(self.decode(object)?.object),
-            Nature::Custom(custom) => custom.settle(object),
+            Nature::BuiltIn(_) => self.decode(object),
+            Nature::Custom(custom) => {
+                Ok(Decoded { object: custom.settle(object)?, strict: Vec::new(), said: Vec::new() })
+            }
+        }
+    }
+
+    /// Counts what was sent empty where there is nothing as a change, for the kinds that do.
+    pub fn count_empty(&self, subresource: &str, said: &[Said], new: &mut Value, old: &Value) {
+        if subresource.is_empty() && !self.is_custom() {
+            let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
+            kinds::strategy::count_empty(&self.group, &self.kind, empty.map(|said| &*said.place), new, old);
         }
     }
 
@@ -489,17 +501,16 @@ impl Resource {
     /// Whether writing an object that reads like the stored one would change nothing: what a version does not know of is
     /// lost when it is written in that version.
     pub async fn is_stored(&self, entry: &store::Entry, object: &Value) -> Result<bool, Status> {
-        match &self.nature {
-            Nature::Custom(custom) if !custom.is_current(entry) => {
-                let mut stored = serde_json::from_slice::<Value>(&entry.value).unwrap_or_default();
-                let mut written = custom.store(object.clone()).await?;
-                for one in [&mut stored, &mut written] {
-                    crate::write::meta_mut(one).remove("resourceVersion");
-                }
-                Ok(stored == written)
-            }
-            _ => Ok(true),
+        let mut written = match &self.nature {
+            Nature::Custom(custom) if !custom.is_current(entry) => custom.store(object.clone()).await?,
+            Nature::BuiltIn(_) if !self.stores_as_shown() => self.internal(object).into_owned(),
+            _ => return Ok(true),
+        };
+        let mut stored = serde_json::from_slice::<Value>(&entry.value).unwrap_or_default();
+        for one in [&mut stored, &mut written] {
+            crate::write::meta_mut(one).remove("resourceVersion");
         }
+        Ok(stored == written)
     }
 
     /// Whether an object is stored as this version shows it.
@@ -562,7 +573,7 @@ pub fn decode_builtin(schema: Schema<'_>, kind: &str, version: &str, object: Val
             if forget {
                 crate::write::meta_mut(&mut object).insert("managedFields".into(), Value::Array(Vec::new()));
             }
-            Ok(Decoded { object, strict: decoded.unknown })
+            Ok(Decoded { object, strict: decoded.unknown, said: decoded.said })
         }
         Err(error) => {
             Err(Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}")))

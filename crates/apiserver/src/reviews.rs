@@ -26,7 +26,7 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         // Kubernetes forgets the kind here.
         return Err(Status::invalid(&cx.resource.group, "", "", &errors));
     }
-    crate::managed::update(cx, None, &mut review, &options.manager, &cx.server.now()).await;
+    crate::managed::update(cx, None, &mut review, &[], &options.manager, &cx.server.now()).await;
     match (&*cx.resource.group, &*cx.resource.plural) {
         ("authentication.k8s.io", "selfsubjectreviews") => {
             review["metadata"]["creationTimestamp"] = cx.server.now().into();

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use machinery::field::{self, Path};
+use machinery::schema::Said;
 use machinery::status::Status;
 use serde_json::{Map, Value};
 use store::{CommitError, Entry, Expect, Op, Transaction};
@@ -14,6 +15,7 @@ use crate::context::{Context, WriteOptions};
 use crate::managed;
 use crate::plan::{Answer, Current, Plan, View, commit_status};
 use crate::request::RequestInfo;
+use crate::resource::Decoded;
 
 /// How often a plan is made anew when others write the same object all the time.
 const ATTEMPTS: usize = 64;
@@ -78,11 +80,12 @@ impl Context {
     pub async fn plan_create(
         &self,
         view: &View<'_>,
-        mut object: Value,
+        sent: Decoded,
         tracked: bool,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
         let resource = &self.resource;
+        let Decoded { mut object, said, .. } = sent;
         if self.info.verb != "create" {
             // `PUT` and apply may make new objects for those who may make them.
             let info = RequestInfo { verb: "create".into(), ..self.info.clone() };
@@ -120,7 +123,7 @@ impl Context {
             resource.fill(&mut object);
         } else {
             resource.default(&mut object);
-            managed::update(self, None, &mut object, &options.manager, &now).await;
+            managed::update(self, None, &mut object, &said, &options.manager, &now).await;
         }
 
         let nothing = Value::Null;
@@ -217,7 +220,7 @@ impl Context {
         let resource = &self.resource;
         let key = resource.key(&self.info.namespace, &self.info.name);
         let old = &current.object;
-        let Change { object: mut new, conditional, tracked, unsettled } = change;
+        let Change { object: mut new, conditional, tracked, unsettled, said } = change;
         self.place(&mut new)?;
         self.once_each_owner(&mut new);
         let name = &self.info.name;
@@ -285,13 +288,14 @@ impl Context {
             resource.fill(&mut new);
         } else {
             resource.default(&mut new);
-            managed::update(self, Some(old), &mut new, &options.manager, &now).await;
+            managed::update(self, Some(old), &mut new, &said, &options.manager, &now).await;
         }
         let mut attributes = self.attributes(view, Operation::Update, name, new, old, options.dry_run);
         // As in Kubernetes, what admission and the kind's own rules change belongs to nobody, and who tried to change what
         // is put back owns it nevertheless, unless the kind says otherwise.
         self.mutate(&mut attributes).await?;
         resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
+        resource.count_empty(&self.info.subresource, &said, &mut attributes.object, old);
         let unsettled = resource.count_unsettled(&self.info.subresource, &unsettled, &mut attributes.object, old);
         crate::plugins::complete(self, view, &mut attributes.object, old)?;
         let mut warnings = Vec::new();
@@ -430,6 +434,8 @@ pub struct Change {
     pub tracked: bool,
     /// Top-level fields with something in them that reading drops: they count as changed, as in Kubernetes.
     pub unsettled: Vec<String>,
+    /// What was sent in other words than the object has it in.
+    pub said: Vec<Said>,
 }
 
 /// Why an update that came too late is refused.

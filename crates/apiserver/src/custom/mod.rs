@@ -68,7 +68,7 @@ impl Custom {
         }
         strict.extend(self.structural().prune(&mut object));
         strict.sort();
-        Ok(Decoded { object, strict })
+        Ok(Decoded { object, strict, said: Vec::new() })
     }
 
     fn unreadable(&self, error: &field::Error) -> Status {

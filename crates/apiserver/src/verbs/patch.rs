@@ -10,6 +10,7 @@ use crate::context::{Context, FieldValidation, WriteOptions, parse_json, parse_y
 use crate::managed;
 use crate::media;
 use crate::plan::{Plan, View};
+use crate::resource::Decoded;
 use crate::write::{Change, Done};
 
 /// A patch that has been read.
@@ -107,10 +108,10 @@ impl Context {
 
     async fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
         if let Patch::Apply(applied) = patch {
-            let (object, unsettled) = self.applied(Some(old), applied, options).await?;
+            let (Decoded { object, said, .. }, unsettled) = self.applied(Some(old), applied, options).await?;
             // Without a version of its own, what was overtaken is applied anew.
             let conditional = !applied["metadata"]["resourceVersion"].is_null();
-            return Ok(Change { object, conditional, tracked: true, unsettled });
+            return Ok(Change { object, conditional, tracked: true, unsettled, said });
         }
         let patched = patch.change(old, self.resource.schema())?;
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
@@ -138,7 +139,6 @@ impl Context {
             }
             _ => status,
         })?;
-        let object = decoded.object;
         if !decoded.strict.is_empty() {
             match options.field_validation {
                 FieldValidation::Ignore => {}
@@ -149,7 +149,8 @@ impl Context {
             }
         }
         // If the patch says nothing of the version, it is none of its conditions.
-        Ok(Change { object, conditional: !same_version, tracked: false, unsettled: Vec::new() })
+        let Decoded { object, said, .. } = decoded;
+        Ok(Change { object, conditional: !same_version, tracked: false, unsettled: Vec::new(), said })
     }
 
     /// The merged object as it would be read, and which of its fields that changed: merging leaves empty fields behind.
@@ -158,7 +159,7 @@ impl Context {
         old: Option<&Value>,
         applied: &Value,
         options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>), Status> {
+    ) -> Result<(Decoded, Vec<String>), Status> {
         let object = managed::apply(self, old, applied, options, &self.server.now()).await?;
         if !self.resource.is_custom() {
             return Ok((self.resource.settle(object)?, Vec::new()));
@@ -168,7 +169,7 @@ impl Context {
         let fields = merged.as_object().into_iter().flatten();
         // A status of null is kept where anything may stand, and else forgotten.
         let null = |name: &str| name == "status" && old.is_some_and(|old| old.get(name) != Some(&Value::Null));
-        let goes = |name: &str, value: &Value| settled.get(name) != Some(value) || value.is_null() && null(name);
+        let goes = |name: &str, value: &Value| settled.object.get(name) != Some(value) || value.is_null() && null(name);
         let unsettled = fields.filter(|(name, value)| goes(name, value)).map(|(name, _)| name.clone()).collect();
         Ok((settled, unsettled))
     }
@@ -179,12 +180,12 @@ impl Context {
         applied: &Value,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
-        let (object, _) = self.applied(None, applied, options).await?;
-        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let (sent, _) = self.applied(None, applied, options).await?;
+        let version = sent.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && version != "0" {
             return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));
         }
-        self.plan_create(view, object, true, options).await
+        self.plan_create(view, sent, true, options).await
     }
 }
 

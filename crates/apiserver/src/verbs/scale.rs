@@ -106,7 +106,7 @@ fn changed(
         Some(managers) => meta.insert("managedFields".into(), managers),
         None => meta.remove("managedFields"),
     };
-    Ok(Change { object, conditional: false, tracked: true, unsettled: Vec::new() })
+    Ok(Change { object, conditional: false, tracked: true, unsettled: Vec::new(), said: Vec::new() })
 }
 
 /// The Scale after the request, its managers included.

@@ -257,7 +257,7 @@ async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         }
         crate::write::meta_mut(&mut object).remove("resourceVersion");
         // Nobody owns where a Pod was put.
-        Ok(Change { object, conditional: false, tracked: true, unsettled: Vec::new() })
+        Ok(Change { object, conditional: false, tracked: true, unsettled: Vec::new(), said: Vec::new() })
     };
     let change = &change;
     cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;

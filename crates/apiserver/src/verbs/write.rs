@@ -17,8 +17,8 @@ impl Context {
     /// Plans a `POST`.
     pub async fn plan_of_create(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let options = self.write_options("CreateOptions")?;
-        let object = self.decode(body, &options)?;
-        self.plan_create(view, object, false, &options).await
+        let sent = self.read(body, &options)?;
+        self.plan_create(view, sent, false, &options).await
     }
 
     /// `PUT`: a whole new version, or a new object for the kinds that allow it.
@@ -46,17 +46,18 @@ impl Context {
     /// Plans a `PUT`.
     pub async fn plan_of_update(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
         let options = self.write_options("UpdateOptions")?;
-        let object = self.decode(body, &options)?;
-        self.check_name(&object)?;
+        let sent = self.read(body, &options)?;
+        self.check_name(&sent.object)?;
         let creates = self.info.subresource.is_empty()
             && !self.resource.is_custom()
             && kinds::strategy::allows_create_on_update(&self.resource.group, &self.resource.kind);
         let key = self.resource.key(&self.info.namespace, &self.info.name);
         if creates && view.stored(&self.resource, &key)?.is_none() {
-            return self.plan_create(view, object, false, &options).await;
+            return self.plan_create(view, sent, false, &options).await;
         }
         let change = |_: &serde_json::Value| {
-            Ok(Change { object: object.clone(), conditional: true, tracked: false, unsettled: Vec::new() })
+            let (object, said) = (sent.object.clone(), sent.said.clone());
+            Ok(Change { object, conditional: true, tracked: false, unsettled: Vec::new(), said })
         };
         self.plan_update(view, &options, &change).await
     }

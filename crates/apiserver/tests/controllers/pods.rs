@@ -41,6 +41,21 @@ async fn a_binding_says_where_and_changes_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_resizes_a_pod_owns_all_that_was_said() {
+    let client = Client::in_memory().await;
+    let container = json!({"name": "c", "image": "i"});
+    client.create(PODS, json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}})).await;
+    let applied =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}});
+    let path = format!("{PODS}/p/resize?fieldManager=m");
+    let (code, pod) = client.send(Method::PATCH, &path, "application/apply-patch+yaml", applied).await;
+    let managers = pod["metadata"]["managedFields"].as_array().unwrap();
+    let owned = json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:image": {}}}}});
+    let own = |entry: &&Value| entry["manager"] == "m" && entry["subresource"] == "resize";
+    assert_eq!((code, &managers.iter().find(own).unwrap()["fieldsV1"]), (200, &owned));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn evictions_are_charged_to_the_budget() {
     let client = Client::in_memory().await;
     for name in ["a", "b", "c"] {

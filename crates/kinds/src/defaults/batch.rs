@@ -51,6 +51,7 @@ pub(super) fn cron_job(job: &mut Value) {
 
 /// One default metric, 80 % of the requested CPU; scaling rules in full as soon as there is any behaviour.
 pub(super) fn horizontal_pod_autoscaler(autoscaler: &mut Value) {
+    crate::twins::autoscaler::drop_annotations(autoscaler);
     let metric = json!({
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}

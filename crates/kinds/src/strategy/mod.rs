@@ -265,11 +265,7 @@ pub fn prepare_status_update(group: &str, kind: &str, new: &mut Value, old: &Val
         keep(new, old, &field);
     }
     if keeps_metadata_on_status(group, kind) {
-        let managed = get(new, "metadata.managedFields").clone();
-        let version = get(new, "metadata.resourceVersion").clone();
-        keep(new, old, "metadata");
-        set_or_remove(new, "metadata", "managedFields", managed);
-        set_or_remove(new, "metadata", "resourceVersion", version);
+        keep_metadata(new, old);
     }
     set_or_remove(new, "metadata", "generation", get(old, "metadata.generation").clone());
     match (group, kind) {
@@ -285,6 +281,15 @@ pub fn prepare_status_update(group: &str, kind: &str, new: &mut Value, old: &Val
         }
         _ => {}
     }
+}
+
+/// Puts the metadata back, but for what the server itself has written.
+fn keep_metadata(new: &mut Value, old: &Value) {
+    let managed = get(new, "metadata.managedFields").clone();
+    let version = get(new, "metadata.resourceVersion").clone();
+    keep(new, old, "metadata");
+    set_or_remove(new, "metadata", "managedFields", managed);
+    set_or_remove(new, "metadata", "resourceVersion", version);
 }
 
 /// Prepares a write through another subresource that takes the whole object: `finalize` of Namespaces, `approval` of
@@ -304,6 +309,7 @@ pub fn prepare_subresource_update(group: &str, kind: &str, subresource: &str, ne
             let containers = get(new, "spec.ephemeralContainers").clone();
             keep(new, old, "spec");
             keep(new, old, "status");
+            keep_metadata(new, old);
             set_or_remove(new, "spec", "ephemeralContainers", containers);
             count_generation(group, kind, new, old);
         }
@@ -352,6 +358,29 @@ fn count_generation(group: &str, kind: &str, new: &mut Value, old: &Value) {
     let before = int(old, "metadata.generation").unwrap_or(0);
     let now = if changed { before + 1 } else { before };
     set_or_remove(new, "metadata", "generation", if now == 0 { Value::Null } else { now.into() });
+}
+
+/// Counts lists and maps that were sent `empty`, by their JSON pointers, as changes: what is stored has none. Kubernetes does so
+/// for these kinds only.
+pub fn count_empty<'a>(
+    group: &str,
+    kind: &str,
+    empty: impl IntoIterator<Item = &'a str>,
+    new: &mut Value,
+    old: &Value,
+) {
+    let field = match (group, kind) {
+        ("networking.k8s.io", "NetworkPolicy") => "spec",
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
+            "webhooks"
+        }
+        _ => return,
+    };
+    let before = int(old, "metadata.generation").unwrap_or(0);
+    let counted = |place: &str| place.split('/').nth(1) == Some(field);
+    if int(new, "metadata.generation") == Some(before) && empty.into_iter().any(counted) {
+        set(new, "metadata", "generation", before + 1);
+    }
 }
 
 fn is_nothing(value: &Value) -> bool {

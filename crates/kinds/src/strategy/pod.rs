@@ -109,6 +109,7 @@ pub(super) fn keep_all_but_resources(new: &mut Value, old: &Value) {
         return;
     }
     let wanted = new.clone();
+    super::keep_metadata(new, old);
     keep(new, old, "spec");
     keep(new, old, "status");
     match get(&wanted, "spec.resources") {

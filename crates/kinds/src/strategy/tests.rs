@@ -114,6 +114,28 @@ fn an_update_keeps_the_status_and_a_status_update_keeps_the_rest() {
 }
 
 #[test]
+fn what_takes_a_part_of_a_pod_keeps_its_metadata() {
+    let metadata = json!({"annotations": {"a": "1"}, "labels": {"a": "1"}, "generation": 1});
+    let old = json!({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}});
+    for subresource in ["ephemeralcontainers", "resize"] {
+        let mut new = old.clone();
+        new["metadata"] = json!({"annotations": {"b": "2"}, "generation": 1, "managedFields": [{"manager": "m"}]});
+        prepare_subresource_update("", "Pod", subresource, &mut new, &old, "T");
+        let mut expected = metadata.clone();
+        expected["managedFields"] = json!([{"manager": "m"}]);
+        assert_eq!(new["metadata"], expected, "{subresource}");
+    }
+}
+
+#[test]
+fn an_autoscaler_has_no_annotations_of_its_older_version() {
+    let metrics = "autoscaling.alpha.kubernetes.io/metrics";
+    let mut autoscaler = json!({"metadata": {"annotations": {"a": "b", metrics: "[]"}}, "spec": {"maxReplicas": 2}});
+    crate::defaults::apply("autoscaling", "HorizontalPodAutoscaler", &mut autoscaler);
+    assert_eq!(autoscaler["metadata"]["annotations"], json!({"a": "b"}));
+}
+
+#[test]
 fn a_volumes_phase_transition_is_timed() {
     let old = json!({"status": {"phase": "Pending", "lastPhaseTransitionTime": "A"}});
     for (sent, time) in [

@@ -46,10 +46,17 @@ pub(super) fn to_v2(autoscaler: &mut Value) {
     }
 }
 
-pub(super) fn to_v1(autoscaler: &mut Value) {
-    for name in [METRICS, CURRENT, CONDITIONS, BEHAVIOR] {
+/// Takes away what only `v1` has annotations for.
+pub(crate) fn drop_annotations(autoscaler: &mut Value) {
+    let tolerances =
+        ["scale-down-tolerance", "scale-up-tolerance"].map(|name| format!("autoscaling.alpha.kubernetes.io/{name}"));
+    for name in [METRICS, CURRENT, CONDITIONS, BEHAVIOR].into_iter().chain(tolerances.iter().map(String::as_str)) {
         take_annotation(autoscaler, name);
     }
+}
+
+pub(super) fn to_v1(autoscaler: &mut Value) {
+    drop_annotations(autoscaler);
     let metrics = list(autoscaler, "spec.metrics").to_vec();
     let share = |metric: &Value| match (text(metric, "type"), text(metric, "resource.name")) {
         ("Resource", "cpu") => int(metric, "resource.target.averageUtilization"),

@@ -1,7 +1,7 @@
 //! Kinds that are shown in two versions and stored in one of them. What Kubernetes decides about such an object (defaults,
 //! rules, the words of a refusal) it decides in the stored form, whichever the client speaks.
 
-mod autoscaler;
+pub(crate) mod autoscaler;
 mod event;
 
 use conductor_machinery::apply::{ConvertError, Converter};

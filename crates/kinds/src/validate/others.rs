@@ -88,6 +88,7 @@ pub(super) fn runtime_class(errors: &mut Errors, object: &At<'_>) {
 }
 
 pub(super) fn runtime_class_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    runtime_class(errors, new);
     errors.immutable(new, old, "handler");
 }
 

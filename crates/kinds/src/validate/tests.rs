@@ -33,6 +33,15 @@ fn check_change(old: Value, change: impl FnOnce(&mut Value), subresource: &str, 
 }
 
 #[test]
+fn a_changed_runtime_class_is_checked_as_a_new_one() {
+    let class = |tolerations: Value| json!({"handler": "h", "scheduling": {"tolerations": tolerations}});
+    let toleration = json!({"key": "a", "operator": "Exists"});
+    let errors = update("node.k8s.io", "RuntimeClass", &class(json!([toleration, toleration])), &class(json!([])));
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(lines(errors)[0].starts_with("scheduling.tolerations[1]: Duplicate value"));
+}
+
+#[test]
 fn tolerations_are_only_added() {
     let removed = "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds";
     check_change(pod(), |new| new["spec"]["tolerations"] = json!([]), "", &[removed]);

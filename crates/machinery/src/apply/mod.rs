@@ -34,7 +34,7 @@ pub use conflict::Conflict;
 pub use error::{ApplyError, ConvertError, ManagedError, TypeError, UpdateError};
 pub use field_set::to_field_set;
 pub use fields_v1::{FieldsError, MAX_DEPTH, MAX_ELEMENTS};
-pub use filter::{Filter, Match};
+pub use filter::Filter;
 pub use items::ItemError;
 pub use last_applied::LAST_APPLIED;
 pub use managed::{MAX_UPDATE_MANAGERS, ManagerId, Operation};

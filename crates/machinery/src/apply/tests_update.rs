@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::testing::{SAMPLE, Sample};
-use super::{FieldSet, Filter, Match, PathElement};
+use super::{FieldSet, Filter, PathElement};
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 const LATER: &str = "2026-01-02T03:05:00Z";
@@ -192,18 +192,6 @@ fn the_main_resource_owns_no_status() {
     let mut new = object(json!({"spec": {"name": "b"}, "status": {"phase": "Up"}}));
     tracker.update(None, &mut new, "a", NOW).unwrap();
     assert_eq!(managed(&new), json!([entry("a", "Update", NOW, json!({"f:spec": {".": {}, "f:name": {}}}))]));
-}
-
-#[test]
-fn some_subresources_own_only_what_they_are_for() {
-    let only =
-        Filter::Include(vec![vec![Match::field("spec"), Match::field("ports"), Match::Any, Match::field("name")]]);
-    let set = FieldSet::from_json(&json!({
-        "f:spec": {".": {}, "f:name": {}, "f:ports": {"k:{\"port\":1}": {"f:name": {}, "f:port": {}}}},
-        "f:status": {},
-    }));
-    let expected = json!({"f:spec": {".": {}, "f:ports": {"k:{\"port\":1}": {"f:name": {}}}}});
-    assert_eq!(only.keep(set.unwrap()).to_json(), expected);
 }
 
 #[test]

@@ -18,10 +18,14 @@ type Fields = Map<String, Value>;
 
 /// Applies a strategic merge patch to an object of the type that `schema` describes.
 pub fn apply_strategic_merge_patch(object: &Value, patch: &Value, schema: Schema<'_>) -> Result<Value, PatchError> {
-    let (Value::Object(object), Value::Object(patch)) = (object, patch) else {
-        return Err(malformed("invalid JSON document"));
-    };
-    merge_map(object.clone(), patch.clone(), Some(schema)).map(Value::Object)
+    match (object, patch) {
+        (Value::Object(object), Value::Object(patch)) => {
+            merge_map(object.clone(), patch.clone(), Some(schema)).map(Value::Object)
+        }
+        // Go reads null as a patch without fields.
+        (Value::Object(_), Value::Null) => Ok(object.clone()),
+        _ => Err(malformed("invalid JSON document")),
+    }
 }
 
 fn malformed(message: impl Into<String>) -> PatchError {

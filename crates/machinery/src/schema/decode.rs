@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::text::{Moment, from_base64};
-use super::{Field, Opaque, Schema, Shape, Text};
+use super::{Field, ListKind, Opaque, Schema, Shape, Text};
 use crate::quantity::Quantity;
 
 /// Values nested deeper than this are refused.
@@ -20,6 +20,20 @@ pub struct Decoded {
     /// The fields that were dropped because the type has none of that name, as strict validation words it:
     /// `unknown field "spec.containers[0].imge"`.
     pub unknown: Vec<String>,
+    /// What was said in other words than the value has it in, as far as Kubernetes tells one from the other.
+    pub said: Vec<Said>,
+}
+
+/// Something that was sent in another form than it is stored in: an empty list or map, which is stored as none, or a
+/// quantity such as `1024Mi` in a list that is compared as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// Where, as a JSON pointer.
+    pub place: String,
+    /// What was sent.
+    pub value: Value,
+    /// Whether it is inside an atomic list: Kubernetes compares those as they were sent.
+    pub within: bool,
 }
 
 /// Why a value is none of its type.
@@ -73,8 +87,16 @@ impl DecodeError {
 /// Decoding a decoded value changes nothing.
 pub fn decode(value: Value, schema: Schema<'_>) -> Result<Decoded, DecodeError> {
     let mut value = value;
-    let mut walk =
-        Walk { strict: Vec::new(), fields: Vec::new(), owner: None, unknown: Vec::new(), silent: 0, saved: None };
+    let mut walk = Walk {
+        strict: Vec::new(),
+        fields: Vec::new(),
+        owner: None,
+        unknown: Vec::new(),
+        said: Vec::new(),
+        atomic: 0,
+        silent: 0,
+        saved: None,
+    };
     if value.is_null() {
         value = zero(schema);
     } else {
@@ -82,7 +104,7 @@ pub fn decode(value: Value, schema: Schema<'_>) -> Result<Decoded, DecodeError> 
     }
     match walk.saved {
         Some(error) => Err(error),
-        None => Ok(Decoded { value, unknown: walk.unknown }),
+        None => Ok(Decoded { value, unknown: walk.unknown, said: walk.said }),
     }
 }
 
@@ -161,6 +183,9 @@ struct Walk<'a> {
     /// The innermost type that has fields.
     owner: Option<Schema<'a>>,
     unknown: Vec<String>,
+    said: Vec<Said>,
+    /// How many atomic lists the current value is in.
+    atomic: usize,
     /// Inside a value with its own reader unknown fields are dropped without a word.
     silent: usize,
     /// The first value of a wrong type. Go reads on, and a malformed text further on is told instead.
@@ -174,7 +199,12 @@ impl<'a> Walk<'a> {
             (Shape::Any, value) => self.opaque(value, schema, depth)?,
             (Shape::Object(fields), Value::Object(map)) => self.object(map, fields, schema, depth)?,
             (Shape::Map(values), Value::Object(map)) => self.map(map, schema.at(*values), depth)?,
-            (Shape::List { items, .. }, Value::Array(list)) => self.list(list, schema.at(*items), depth)?,
+            (Shape::List { items, list: kind }, Value::Array(list)) => {
+                let atomic = usize::from(*kind == ListKind::Atomic);
+                self.atomic += atomic;
+                self.list(list, schema.at(*items), depth)?;
+                self.atomic -= atomic;
+            }
             (Shape::String(Text::Plain), Value::String(_)) => {}
             (Shape::String(Text::Bytes), value @ Value::String(_)) => self.text(value, Text::Bytes)?,
             (Shape::String(text), value) if !matches!(text, Text::Plain | Text::Bytes) => self.text(value, *text)?,
@@ -247,6 +277,12 @@ impl<'a> Walk<'a> {
         self.fields.extend(field.embedded.as_deref());
         self.fields.push(&field.name);
         self.value(value, of, depth)?;
+        // Kubernetes stores protobuf, which does not tell an empty list from none.
+        let forgotten = !field.pointer && !is_struct(of) && (value.is_array() || value.is_object()) && is_empty(value);
+        if forgotten {
+            let value = value.take();
+            self.say(value);
+        }
         self.strict.pop();
         self.fields.truncate(length);
         if field.pointer {
@@ -257,16 +293,7 @@ impl<'a> Walk<'a> {
             // A time that is zero reads as null: the same as none.
             return Ok(!(value.is_null() && field.omit_zero));
         }
-        if is_empty(value) {
-            if field.omit_empty {
-                return Ok(false);
-            }
-            // Kubernetes stores protobuf, which does not tell an empty list from none.
-            if value.is_array() || value.is_object() {
-                *value = Value::Null;
-            }
-        }
-        Ok(true)
+        Ok(!(field.omit_empty && is_empty(value)))
     }
 
     fn map(&mut self, map: &mut Map<String, Value>, of: Schema<'a>, depth: usize) -> Result<(), DecodeError> {
@@ -330,12 +357,16 @@ impl<'a> Walk<'a> {
     }
 
     /// Brings a text into its canonical form.
-    fn text(&self, value: &mut Value, text: Text) -> Result<(), DecodeError> {
+    fn text(&mut self, value: &mut Value, text: Text) -> Result<(), DecodeError> {
         if text == Text::Quantity {
             let quantity = Quantity::from_json(value).map_err(|error| DecodeError::Text(error.to_string()))?;
             let canonical = quantity.to_string();
             if *value != canonical {
-                *value = Value::String(canonical);
+                let other = self.atomic > 0 && is_other(value, &canonical);
+                let said = std::mem::replace(value, Value::String(canonical));
+                if other {
+                    self.say(said);
+                }
             }
             return Ok(());
         }
@@ -373,6 +404,20 @@ impl<'a> Walk<'a> {
         DecodeError::Type { found, place, wanted }
     }
 
+    fn say(&mut self, value: Value) {
+        self.said.push(Said { place: self.pointer(), value, within: self.atomic > 0 });
+    }
+
+    fn pointer(&self) -> String {
+        let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
+        let step = |step: &Step<'_>| match step {
+            Step::Index(index) => format!("/{index}"),
+            Step::Field(name) => format!("/{}", escape(name)),
+            Step::Key(key) => format!("/{}", escape(key)),
+        };
+        self.strict.iter().map(step).collect()
+    }
+
     fn report(&mut self, name: &str) {
         if self.silent > 0 || self.unknown.len() >= MAX_UNKNOWN {
             return;
@@ -388,6 +433,19 @@ impl<'a> Walk<'a> {
         push(&mut path, name);
         self.unknown.push(format!("unknown field {}", Value::String(path)));
     }
+}
+
+/// Whether Go's structure of a quantity differs from that of its canonical form. It has the text of most of those; without
+/// it, whole binary numbers are just numbers.
+fn is_other(said: &Value, canonical: &str) -> bool {
+    let said = match said {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let number = |text: &str| text.strip_suffix(['K', 'M', 'G', 'T', 'P', 'E'])?.parse::<u64>().ok();
+    let binary = |text: &str| text.strip_suffix('i').and_then(number);
+    let textless = binary(&said).is_some() && binary(canonical).is_some_and(|number| number % 8 == 0);
+    said != canonical && !textless
 }
 
 fn push(path: &mut String, name: &str) {

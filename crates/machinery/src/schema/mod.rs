@@ -13,7 +13,7 @@ mod text;
 
 use serde_json::Value;
 
-pub use decode::{DecodeError, Decoded, MAX_DEPTH, decode, zero};
+pub use decode::{DecodeError, Decoded, MAX_DEPTH, Said, decode, zero};
 pub use defaults::apply_openapi_defaults;
 pub use encode::{encode, encode_object};
 pub use pattern::Pattern;

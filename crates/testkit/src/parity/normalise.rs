@@ -122,9 +122,12 @@ fn walk(value: &mut Value, key: &str) {
                 let end = name.len() - 5;
                 name.replace_range(end.., "<5>");
             }
-            for (key, value) in fields {
+            for (key, value) in fields.iter_mut() {
                 walk(value, key);
             }
+            // Only controllers had a part in it.
+            fields
+                .retain(|key, value| key != "managedFields" || value.as_array().is_none_or(|items| !items.is_empty()));
         }
         _ => {}
     }
@@ -211,10 +214,7 @@ mod tests {
             json!({"time": "<time>", "old": "2001-01-01T00:00:00Z"}),
         );
         check(json!({"generateName": "a-", "name": "a-x7k2p"}), json!({"generateName": "a-", "name": "a-<5>"}));
-        check(
-            json!({"managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}]}),
-            json!({"managedFields": []}),
-        );
+        check(json!({"managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}]}), json!({}));
         let table =
             |age: &str| json!({"kind": "Table", "columnDefinitions": [{"name": "Age"}], "rows": [{"cells": [age]}]});
         check(

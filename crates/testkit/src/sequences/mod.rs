@@ -4,6 +4,7 @@
 //! All sequences go in step: a round is one operation of each, and begins with a new second, so that the times in
 //! managedFields, which are whole seconds, say in which round they were written, on both clusters.
 
+mod more;
 mod operations;
 mod random;
 mod run;

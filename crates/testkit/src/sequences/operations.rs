@@ -9,6 +9,7 @@ use crate::Request;
 const MANAGERS: [&str; 4] = ["a", "b", "c", "kubectl"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const APPLY: &str = "application/apply-patch+yaml";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// An object that a sequence is about.
 #[derive(Clone, Debug)]
@@ -47,6 +48,7 @@ impl Target<'_> {
         let subresource = match random.below(10) {
             0 | 1 if self.subject.status => "status",
             2 if self.subject.scale => "scale",
+            3 if !self.subject.others.is_empty() => random.pick(&self.subject.others).0,
             _ => "",
         };
         let operation = match (subresource, random.below(24)) {
@@ -55,6 +57,7 @@ impl Target<'_> {
             ("", 1) => return self.plain("GET", version),
             ("", 2..=4) => self.create_or_apply(version, random),
             ("scale", _) => self.scaled(version, last, random),
+            (other, _) if self.other(other).is_some() => self.elsewhere(version, other, last, random),
             (_, 0..=4) => self.put(version, subresource, last, random),
             (_, 5..=7) => self.merge(version, subresource, last, random),
             (_, 8..=10) => self.json(version, subresource, last, random),
@@ -257,25 +260,45 @@ impl Target<'_> {
     }
 
     fn strategic(&self, version: usize, subresource: &str, random: &mut Random) -> Request {
-        let body = self.partial(version, subresource, random);
-        Request::json("PATCH", self.at(version, subresource), &body)
-            .header("Content-Type", "application/strategic-merge-patch+json")
+        let mut body = self.partial(version, subresource, random);
+        if random.chance(40) {
+            direct(&mut body, random);
+        }
+        Request::json("PATCH", self.at(version, subresource), &body).header("Content-Type", STRATEGIC)
+    }
+
+    fn other(&self, subresource: &str) -> Option<&Value> {
+        self.subject.others.iter().find(|(name, _)| *name == subresource).map(|(_, schema)| schema)
+    }
+
+    /// A subresource that takes a part of the object.
+    fn elsewhere(&self, version: usize, subresource: &str, last: &Value, random: &mut Random) -> Request {
+        let mut body = value(self.other(subresource).unwrap_or(&Value::Null), random);
+        let path = self.at(version, subresource);
+        match random.below(6) {
+            0 => {
+                merge(&mut body, last);
+                if let Some(metadata) = body["metadata"].as_object_mut() {
+                    metadata.remove("resourceVersion");
+                }
+                Request::json("PUT", path, &body)
+            }
+            1 => Request::json("PATCH", path, &body).header("Content-Type", "application/merge-patch+json"),
+            2 | 3 => Request::json("PATCH", path, &body).header("Content-Type", STRATEGIC),
+            _ => {
+                body["apiVersion"] = self.subject.api_version(version).into();
+                body["kind"] = self.subject.kind.into();
+                body["metadata"] = json!({"name": self.name});
+                Request::json("PATCH", path, &body).header("Content-Type", APPLY)
+            }
+        }
     }
 
     fn json(&self, version: usize, subresource: &str, last: &Value, random: &mut Random) -> Request {
         let mut new = last.clone();
         self.change(&mut new, version, subresource, random);
         let mut operations: Vec<Value> = Vec::new();
-        if let (Value::Object(old), Value::Object(new)) = (last, &new) {
-            for (name, value) in new {
-                if old.get(name) != Some(value) {
-                    operations.push(json!({"op": "add", "path": format!("/{name}"), "value": value}));
-                }
-            }
-            for name in old.keys().filter(|name| !new.contains_key(*name)) {
-                operations.push(json!({"op": "remove", "path": format!("/{name}")}));
-            }
-        }
+        steps(last, &new, "", &mut operations, random);
         if random.chance(15) {
             operations.push(json!({"op": "add", "path": "/metadata/labels/c", "value": "z"}));
         }
@@ -347,6 +370,60 @@ fn merge(body: &mut Value, base: &Value) {
     let (Value::Object(fields), Value::Object(base)) = (body, base) else { return };
     for (name, value) in base {
         merge(fields.entry(name.clone()).or_insert(Value::Null), value);
+    }
+}
+
+/// The operations of a JSON patch from one object to another: some change a field deep inside, some a whole value.
+fn steps(old: &Value, new: &Value, path: &str, operations: &mut Vec<Value>, random: &mut Random) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (Value::Object(a), Value::Object(b)) if path.is_empty() || random.chance(60) => {
+            let at = |name: &str| format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+            for (name, value) in b {
+                match a.get(name) {
+                    Some(before) => steps(before, value, &at(name), operations, random),
+                    None => operations.push(json!({"op": "add", "path": at(name), "value": value})),
+                }
+            }
+            for name in a.keys().filter(|name| !b.contains_key(*name)) {
+                operations.push(json!({"op": "remove", "path": at(name)}));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() && random.chance(60) => {
+            for (index, (before, value)) in a.iter().zip(b).enumerate() {
+                steps(before, value, &format!("{path}/{index}"), operations, random);
+            }
+        }
+        // Adding puts one more into a list.
+        _ => operations.push(json!({"op": "replace", "path": path, "value": new})),
+    }
+}
+
+/// Puts one of a strategic merge patch's directives somewhere into it.
+fn direct(patch: &mut Value, random: &mut Random) {
+    match patch {
+        Value::Object(fields) => {
+            let names: Vec<String> =
+                fields.iter().filter(|(_, v)| v.is_object() || v.is_array()).map(|(k, _)| k.clone()).collect();
+            let names: Vec<&String> = names.iter().filter(|name| *name != "metadata").collect();
+            if !names.is_empty() && random.chance(80) {
+                let name = random.pick(&names).as_str();
+                direct(&mut fields[name], random);
+            } else if !fields.contains_key("metadata") {
+                fields.insert("$patch".into(), "replace".into());
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            let at = random.below(items.len());
+            match (random.below(3), &mut items[at]) {
+                (0, Value::Object(fields)) => {
+                    fields.insert("$patch".into(), "delete".into());
+                }
+                (1, _) => items.push(json!({"$patch": "replace"})),
+                (_, item) => direct(item, random),
+            }
+        }
+        _ => {}
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Subject {
     pub status: bool,
     /// Whether there is a `scale`.
     pub scale: bool,
+    /// Other subresources that show the object, each with the schema of what is written there.
+    pub others: Vec<(&'static str, Value)>,
     /// Whether it is a custom resource.
     pub custom: bool,
     /// Whether controllers of a real cluster write its status.
@@ -49,19 +51,25 @@ impl Subject {
     }
 }
 
-fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({"type": "string"})
 }
 
-fn one_of(values: &[&str]) -> Value {
+pub(super) fn one_of(values: &[&str]) -> Value {
     json!({"type": "string", "x-values": values})
 }
 
-fn object(properties: Value) -> Value {
+pub(super) fn object(properties: Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-fn built_in(name: &'static str, group: &str, kind: &'static str, plural: &'static str, schema: Value) -> Subject {
+pub(super) fn built_in(
+    name: &'static str,
+    group: &str,
+    kind: &'static str,
+    plural: &'static str,
+    schema: Value,
+) -> Subject {
     Subject {
         name,
         versions: vec![("v1".into(), object(schema))],
@@ -71,6 +79,7 @@ fn built_in(name: &'static str, group: &str, kind: &'static str, plural: &'stati
         namespaced: true,
         status: false,
         scale: false,
+        others: Vec::new(),
         custom: false,
         watched: false,
         base: json!({}),
@@ -152,6 +161,18 @@ pub fn built_ins() -> Vec<Subject> {
             "items": {"type": "object", "x-values": [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]}}}))}),
     );
     pod.status = true;
+    let container = json!({"type": "object", "x-values": [{"name": "e", "image": "x"}, {"name": "f", "image": "x"},
+        {"name": "f", "image": "x", "targetContainerName": "one"}]});
+    let ephemeral = object(json!({"ephemeralContainers": {"type": "array", "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"], "x-solid": true, "items": container}}));
+    let resources = json!({"x-values": [{"requests": {"cpu": "1"}}, {"requests": {"memory": "2Gi"}}, {"requests": {"cpu": "2000m", "memory": "1Gi"}}]});
+    let resized = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "x-solid": true,
+        "minItems": 1, "items": {"type": "object", "x-solid": true, "required": ["name"], "properties": {
+            "name": one_of(&["one", "two"]), "image": one_of(&["x"]), "resources": resources}}});
+    pod.others = vec![
+        ("ephemeralcontainers", object(json!({"spec": ephemeral}))),
+        ("resize", object(json!({"spec": object(json!({"containers": resized}))}))),
+    ];
     pod.base = json!({"spec": {"containers": [{"name": "one", "image": "x"}]}});
     let mut replica_set = built_in(
         "ReplicaSet",
@@ -218,7 +239,9 @@ pub fn built_ins() -> Vec<Subject> {
                 {"name": one_of(&["x", "y", "z"]), "namespace": one_of(&["n", "m"])}}},
         "imagePullSecrets": {"type": "array", "items": {"type": "object", "x-values": [{"name": "a"}, {"name": "b"}]}}}),
     );
-    vec![config_map, service, pod, replica_set, volume, ingress, account]
+    let mut all = vec![config_map, service, pod, replica_set, volume, ingress, account];
+    all.extend(super::more::more());
+    all
 }
 
 /// Every sort of field. `other`: with the lists and maps of another type.
@@ -282,6 +305,7 @@ fn custom(name: &'static str, group: &str, kind: &'static str, plural: &'static 
         namespaced: true,
         status: true,
         scale: true,
+        others: Vec::new(),
         custom: true,
         watched: false,
         base: json!({}),
