@@ -179,7 +179,8 @@ fn ages(value: &mut Value) {
     };
     for table in tables.into_iter().filter(|table| table["kind"] == "Table") {
         if let Some(defined) = table["columnDefinitions"].as_array() {
-            columns = (0..defined.len()).filter(|index| is_age(&defined[*index])).collect();
+            // IPAddresses have an age that no column speaks of.
+            columns = (0..=defined.len()).filter(|index| defined.get(*index).is_none_or(is_age)).collect();
         }
         let rows = table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten();
         for cells in rows.filter_map(|row| row.get_mut("cells")?.as_array_mut()) {
@@ -223,5 +224,7 @@ mod tests {
         );
         check(table("5s"), table("<age>"));
         check(table("<unknown>"), table("<unknown>"));
+        let columnless = |age: &str| json!({"kind": "Table", "columnDefinitions": [], "rows": [{"cells": [age]}]});
+        check(columnless("1s"), columnless("<age>"));
     }
 }

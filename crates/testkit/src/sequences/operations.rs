@@ -274,6 +274,10 @@ impl Target<'_> {
     /// A subresource that takes a part of the object.
     fn elsewhere(&self, version: usize, subresource: &str, last: &Value, random: &mut Random) -> Request {
         let mut body = value(self.other(subresource).unwrap_or(&Value::Null), random);
+        if body.is_null() {
+            // Why that is no merge patch is said in other words.
+            body = json!({});
+        }
         let path = self.at(version, subresource);
         match random.below(6) {
             0 => {
