@@ -385,6 +385,16 @@ fn whoever_has_a_host_or_a_port_of_a_shared_balancer_keeps_it() {
     };
     fine(&world);
 
+    // it asks for more than HAProxy takes, and for what cannot be said: nobody else is kept from anything
+    world.create("/api/v1/namespaces/default/secrets", &certificate("greedy", "greedy.test").1);
+    let mut greedy = ingress("greedy", "older", "greedy.test", "/", "theirs");
+    let hosts: Vec<String> = (0..2100).map(|n| format!("h{n}.greedy.test")).collect();
+    greedy["spec"]["tls"] = json!([{"hosts": hosts, "secretName": "greedy"}]);
+    world.create(INGRESSES, &greedy);
+    answers(to, "greedy.test", "/", (200, "theirs"));
+    world.create(INGRESSES, &ingress("long", "older", "long.test", &format!("/{}", "\u{1}".repeat(200_000)), "theirs"));
+    fine(&world);
+
     // it is known after a restart, too
     world.kill_conductor();
     world.start_conductor();

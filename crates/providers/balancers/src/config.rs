@@ -1,5 +1,6 @@
 //! A plan as HAProxy's configuration. Pure: the same plan is the same text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -134,11 +135,13 @@ pub fn render(plan: &Plan, setting: &Setting<'_>) -> Files {
             setting.bind(*port)
         );
     }
+    let http: BTreeSet<&String> = plan.routes.iter().map(|r| &r.backend).collect();
+    let tcp: BTreeSet<&String> = plan.listeners.values().collect();
     for (name, of) in &plan.backends {
-        if plan.routes.iter().any(|r| r.backend == *name) {
+        if http.contains(name) {
             backend(name, of, "http", out);
         }
-        if plan.listeners.values().any(|b| b == name) {
+        if tcp.contains(name) {
             backend(name, of, "tcp", out);
         }
     }
@@ -161,7 +164,9 @@ fn http(plan: &Plan, setting: &Setting<'_>, out: &mut String, files: &mut Vec<(S
         for certificate in &plan.certificates {
             let file = format!("certificates/{}.pem", certificate.name);
             // only for hosts of its own claim: nobody can show a certificate for another's
-            let _ = writeln!(list, "{} {}", setting.directory.join(&file).display(), certificate.hosts.join(" "));
+            for hosts in &certificate.hosts {
+                let _ = writeln!(list, "{} {}", setting.directory.join(&file).display(), hosts.join(" "));
+            }
             files.push((file, certificate.pem.clone()));
         }
         let list_file = "certificates/list".to_owned();
@@ -360,7 +365,7 @@ mod tests {
         let (services, secrets) = ([service("a"), service("b")], [secret("a"), secret("b")]);
         let network = Network { ingresses: &ingresses, services: &services, secrets: &secrets, ..Network::default() };
         let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
-        let hosts: Vec<_> = made.certificates.iter().map(|c| (c.name.as_str(), c.hosts.join(","))).collect();
+        let hosts: Vec<_> = made.certificates.iter().map(|c| (c.name.as_str(), c.hosts.concat().join(","))).collect();
         assert_eq!(hosts, [("a_tls", "www.example".to_owned()), ("b_tls", "b.example".to_owned())]);
         assert_eq!(made.verdicts[1].refusals.len(), 1);
         assert!(text(&made).contains("strict-sni"));

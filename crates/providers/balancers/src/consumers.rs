@@ -60,6 +60,12 @@ pub fn routed(claim: &Claim, plan: &Plan) -> Option<Condition> {
     })
 }
 
+fn untold(kind: &str, outcome: Result<(), Trouble>) {
+    if let Err(trouble) = outcome {
+        tracing::info!(kind, %trouble, "someone who uses a balancer could not be told");
+    }
+}
+
 impl Consumers {
     /// Over an API and what was seen of it.
     pub fn new(client: kube::Client, world: Arc<World>) -> Consumers {
@@ -84,8 +90,9 @@ impl Consumers {
         Ok(())
     }
 
-    /// Tells everyone who uses a balancer, and takes the address back from those who no longer do.
-    pub async fn tell(&self, object: &Object, place: Place, claims: &[Claim], plan: &Plan) -> Result<(), Trouble> {
+    /// Tells everyone who uses a balancer, and takes the address back from those who no longer do. Who cannot be told keeps nobody else
+    /// from being told, and is told the next time around.
+    pub async fn tell(&self, object: &Object, place: Place, claims: &[Claim], plan: &Plan) {
         let address = place.address.to_string();
         for verdict in &plan.verdicts {
             let shown: Vec<Value> = if verdict.ports.is_empty() {
@@ -94,19 +101,18 @@ impl Consumers {
                 let ports: Vec<Value> = verdict.ports.iter().map(|p| json!({"port": p, "protocol": "TCP"})).collect();
                 vec![json!({"ip": address, "ports": ports})]
             };
-            self.show(verdict.kind, &verdict.namespace, &verdict.name, &shown).await?;
+            untold(verdict.kind, self.show(verdict.kind, &verdict.namespace, &verdict.name, &shown).await);
             self.event(object, verdict).await;
         }
         for (kind, namespace, name) in self.world.reached_at(&address, place.port) {
             let own = |v: &&Verdict| v.kind == kind && v.namespace == namespace && v.name == name;
             if plan.verdicts.iter().find(own).is_none_or(|v| v.ports.is_empty()) {
-                self.show(kind, &namespace, &name, &[]).await?;
+                untold(kind, self.show(kind, &namespace, &name, &[]).await);
             }
         }
         for claim in claims {
-            self.condition(claim, routed(claim, plan)).await?;
+            untold("IngressClaim", self.condition(claim, routed(claim, plan)).await);
         }
-        Ok(())
     }
 
     /// Takes an address back from everyone who says they are reached there.

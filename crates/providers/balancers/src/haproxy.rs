@@ -1,6 +1,6 @@
 //! HAProxy processes: started, reloaded without a lost connection, asked how they are.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// All HAProxy processes below one directory.
 pub struct HAProxies {
     supervisor: Supervisor,
-    /// Certificates that HAProxy was found to take, by name and content.
-    sound: Mutex<HashSet<(String, String)>>,
+    /// What HAProxy was found to say of certificates, by name and content.
+    tried: Mutex<HashMap<(String, String), Result<(), String>>>,
 }
 
 /// What came of applying a configuration.
@@ -75,7 +75,7 @@ pub fn most_connections(wanted: u32) -> u32 {
 impl HAProxies {
     /// Below a directory; `ended` is told the name of a process that has ended by itself.
     pub fn new(directory: &Path, ended: impl Fn(&str) + Send + Sync + 'static) -> HAProxies {
-        HAProxies { supervisor: Supervisor::new(directory, ended), sound: Mutex::default() }
+        HAProxies { supervisor: Supervisor::new(directory, ended), tried: Mutex::default() }
     }
 
     /// The directory of a process.
@@ -277,8 +277,8 @@ impl HAProxies {
     /// Whether HAProxy takes a certificate; one that it does not take would keep it from starting.
     pub async fn check_certificate(&self, name: &str, certificate: &str, pem: &str) -> Result<(), String> {
         let key = (certificate.to_owned(), pem.to_owned());
-        if self.sound.lock().contains(&key) {
-            return Ok(());
+        if let Some(known) = self.tried.lock().get(&key) {
+            return known.clone();
         }
         let directory = self.directory(name);
         let trying = || -> io::Result<PathBuf> {
@@ -304,18 +304,21 @@ impl HAProxies {
         let output = command.output().await.map_err(|e| e.to_string())?;
         let _ = fs::remove_file(directory.join("try.pem"));
         let _ = fs::remove_file(&path);
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let reason = said.lines().find(|line| line.contains("try.pem")).unwrap_or("it is refused");
-            let reason = reason.rsplit(": ").next().unwrap_or(reason).replace("try.pem", "it");
-            return Err(reason.trim().to_owned());
+        let outcome = match output.status.success() {
+            true => Ok(()),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                let reason = said.lines().find(|line| line.contains("try.pem")).unwrap_or("it is refused");
+                let reason = reason.rsplit(": ").next().unwrap_or(reason).replace("try.pem", "it");
+                Err(reason.trim().to_owned())
+            }
+        };
+        let mut tried = self.tried.lock();
+        if tried.len() > 10_000 {
+            tried.clear();
         }
-        let mut sound = self.sound.lock();
-        if sound.len() > 10_000 {
-            sound.clear();
-        }
-        sound.insert(key);
-        Ok(())
+        tried.insert(key, outcome.clone());
+        outcome
     }
 
     /// Every backend with its servers and how they are, and the totals.
@@ -323,6 +326,9 @@ impl HAProxies {
         Some(statistics(&self.ask(name, "show stat").await.ok()?))
     }
 }
+
+/// How many backends, and servers of each, are shown: a status has to hold them.
+const SHOWN: (usize, usize) = (200, 20);
 
 /// Reads `show stat`.
 fn statistics(csv: &str) -> (Value, Value) {
@@ -346,21 +352,51 @@ fn statistics(csv: &str) -> (Value, Value) {
             "BACKEND" => {}
             server => {
                 let entry = json!({"server": server, "state": field(status)});
-                match backends.iter_mut().find(|(name, _)| name == field(proxy)) {
-                    Some((_, servers)) => servers.push(entry),
-                    None => backends.push((field(proxy).to_owned(), vec![entry])),
+                // those of one backend come one after the other
+                match backends.last_mut() {
+                    Some((name, servers)) if name == field(proxy) => servers.push(entry),
+                    _ => backends.push((field(proxy).to_owned(), vec![entry])),
                 }
             }
         }
     }
-    let backends: Vec<Value> =
-        backends.into_iter().map(|(name, servers)| json!({"name": name, "servers": servers})).collect();
-    (Value::Array(backends), json!({"sessions": sessions, "requests": requests, "serverErrors": failures}))
+    let left = backends.len().saturating_sub(SHOWN.0);
+    let shown = backends.into_iter().take(SHOWN.0).map(|(name, mut servers)| {
+        let left = servers.len().saturating_sub(SHOWN.1);
+        servers.truncate(SHOWN.1);
+        json!({"name": name, "servers": but_for(servers, left)})
+    });
+    (
+        Value::Array(but_for(shown.collect(), left)),
+        json!({"sessions": sessions, "requests": requests, "serverErrors": failures}),
+    )
+}
+
+/// A list that says how many are not in it.
+fn but_for(mut shown: Vec<Value>, left: usize) -> Vec<Value> {
+    if left > 0 {
+        shown.push(json!({"more": left}));
+    }
+    shown
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_fit_into_a_status() {
+        let server = |n: usize, m: usize| format!("backend-{n:0>60},server-{m:0>60},1,0,UP,,\n");
+        let mut csv = "# pxname,svname,stot,hrsp_5xx,status,req_tot,\n".to_owned();
+        for n in 0..2000 {
+            csv.extend((0..50).map(|m| server(n, m)));
+        }
+        let (backends, _) = statistics(&csv);
+        let all = backends.as_array().expect("a list");
+        assert_eq!((all.len(), &all[200]), (201, &json!({"more": 1800})));
+        assert_eq!(all[0]["servers"][20], json!({"more": 30}));
+        assert!(backends.to_string().len() < 500 << 10);
+    }
 
     #[test]
     fn statistics_are_read() {

@@ -190,7 +190,7 @@ impl HAProxyBalancers {
         if !applied.corrected.is_empty() {
             tracing::warn!(balancer = object.name(), files = ?applied.corrected, "changed by someone else; changed back");
         }
-        self.consumers.tell(object, place, &around.claims, &plan).await?;
+        self.consumers.tell(object, place, &around.claims, &plan).await;
         let mut report = self.report(object, &spec, place.address, &rules, around.claims.is_empty()).await;
         let drifts = object.status("driftsCorrected").as_u64().unwrap_or(0) + u64::from(!applied.corrected.is_empty());
         report.status.insert("driftsCorrected".into(), json!(drifts));

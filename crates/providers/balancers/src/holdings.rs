@@ -9,10 +9,23 @@ use serde_json::{Value, json};
 
 use crate::routes::Claim;
 
-/// How many bytes of host names the claims of a balancer may have in all: its status has to hold them.
-const MOST_HOSTS: usize = 512 << 10;
-/// How many ports they may have in all.
-const MOST_PORTS: usize = 4096;
+/// What claims need room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Need {
+    Hosts,
+    Ports,
+    Paths,
+    Certificates,
+}
+
+/// How much the claims of a balancer may have in all, each its share: nobody's wishes are too much for everybody's balancer. Hosts are
+/// counted by their bytes, for its status has to hold them.
+const MOST: [(usize, &str); 4] = [(512 << 10, "hosts"), (4096, "ports"), (16 << 10, "paths"), (2048, "certificates")];
+
+/// How many certificates the claims of one namespace may name, where so many claims may be.
+pub(crate) fn most_certificates(claims: usize) -> usize {
+    MOST[Need::Certificates as usize].0 / claims.max(1)
+}
 
 /// What the claims of a balancer have, as its status keeps it:
 ///
@@ -71,8 +84,8 @@ pub(crate) struct Taken<'c> {
     ports: BTreeMap<u16, usize>,
     /// Port and the name of the Service that is carried there.
     services: BTreeMap<u16, String>,
-    /// How many bytes of host names and how many ports each claim has.
-    room: Vec<(usize, usize)>,
+    /// How much each claim has of what is in [`MOST`].
+    has: Vec<[usize; MOST.len()]>,
 }
 
 /// What a host takes of a status.
@@ -96,10 +109,21 @@ impl<'c> Taken<'c> {
             kept_hosts.filter(|one| hosts.contains(one)).map(|(at, host)| (host, at)).collect();
         let ports: BTreeMap<u16, usize> =
             kept_ports.filter(|one| ports.contains(one)).map(|(at, port)| (port, at)).collect();
-        let mut room = vec![(0, 0); claims.len()];
-        hosts.iter().for_each(|(host, at)| room[*at].0 += size(host));
-        ports.values().for_each(|at| room[*at].1 += 1);
-        Taken { claims, most_claims: most_claims.max(1), hosts, ports, services: BTreeMap::new(), room }
+        let mut has = vec![[0; MOST.len()]; claims.len()];
+        hosts.iter().for_each(|(host, at)| has[*at][Need::Hosts as usize] += size(host));
+        ports.values().for_each(|at| has[*at][Need::Ports as usize] += 1);
+        Taken { claims, most_claims: most_claims.max(1), hosts, ports, services: BTreeMap::new(), has }
+    }
+
+    /// Makes room for more of a claim's, if it may have that.
+    pub fn room(&mut self, at: usize, need: Need, amount: usize) -> Result<(), String> {
+        let (most, what) = MOST[need as usize];
+        let has = &mut self.has[at][need as usize];
+        if *has + amount > most / self.most_claims {
+            return Err(format!("one too many: a claim may have no more {what} here"));
+        }
+        *has += amount;
+        Ok(())
     }
 
     /// A claim, for another that wanted the same: only within one namespace is its name anyone's business.
@@ -126,10 +150,7 @@ impl<'c> Taken<'c> {
                 return Err(format!("{shown} is taken by {}{through}, which had it first", self.who(*holder, at)));
             }
         }
-        if self.room[at].0 + size(host) > MOST_HOSTS / self.most_claims {
-            return Err(format!("{shown} is one too many: a claim may have no more hosts here"));
-        }
-        self.room[at].0 += size(host);
+        self.room(at, Need::Hosts, size(host)).map_err(|why| format!("{shown} is {why}"))?;
         self.hosts.insert(host.to_owned(), at);
         Ok(())
     }
@@ -148,11 +169,7 @@ impl<'c> Taken<'c> {
             return Err(format!("port {port} is taken by Service {other}, which is older"));
         }
         if !self.ports.contains_key(&port) {
-            let has = self.room[at].1;
-            if has >= MOST_PORTS / self.most_claims {
-                return Err(format!("port {port} is one too many: a claim may have no more than {has} ports here"));
-            }
-            self.room[at].1 += 1;
+            self.room(at, Need::Ports, 1).map_err(|why| format!("port {port} is {why}"))?;
             self.ports.insert(port, at);
         }
         self.services.insert(port, service.to_owned());

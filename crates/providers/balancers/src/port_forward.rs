@@ -128,7 +128,7 @@ impl PortForwards {
         };
         let count = endpoints.len();
         forward.lead_to(endpoints);
-        self.consumers.tell(object, place, &around.claims, &plan).await?;
+        self.consumers.tell(object, place, &around.claims, &plan).await;
         Ok(Report {
             message: format!("listens on {address}, which leads to {count} endpoints"),
             attributes: Map::from_iter([
@@ -215,5 +215,40 @@ impl Kind for PortForwards {
             }
             Ok(findings)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::endpoints::Network;
+    use crate::routes::{CLAIM, Claim};
+
+    #[test]
+    fn the_claim_that_has_the_one_port_keeps_it() {
+        let claims = ["a", "b"].map(|ns| Claim { uid: ns.into(), namespace: ns.into(), name: "door".into() });
+        let service = |namespace: &str, name: &str, day: u8, port: u16| {
+            json!({"metadata": {"namespace": namespace, "name": name, "annotations": {CLAIM: "door"},
+                "creationTimestamp": format!("2026-01-0{day}T00:00:00Z")}, "spec": {"ports": [{"port": port}]}})
+        };
+        let rules = Rules { http: 0, https: 0, external_names: false, claims: 2 };
+        let carried = |services: &[Value], held: &Holdings| {
+            let mut plan = plan(&claims, &Network { services, ..Network::default() }, &rules, held);
+            only_one(&mut plan, 31000, held);
+            let who = plan.verdicts.iter().filter(|v| v.ports == [31000]).map(|v| v.name.clone());
+            (who.collect::<Vec<_>>(), plan.held)
+        };
+        let newer = service("b", "newer", 5, 5432);
+        let (who, held) = carried(std::slice::from_ref(&newer), &Holdings::default());
+        assert_eq!(who, ["newer"]);
+        // one that is older, and names the claim now: the same port, or another
+        for port in [5432, 22] {
+            let both = [service("a", "older", 1, port), newer.clone()];
+            assert_eq!(carried(&both, &held), (vec!["newer".to_owned()], held.clone()));
+            assert_eq!(carried(&both, &Holdings::default()).0, ["older"], "where nobody has it, the oldest");
+            assert_eq!(carried(&both[..1], &held).0, ["older"], "who lets go of it, no longer has it");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::endpoints::{Backends, Network};
-use crate::holdings::{Holdings, Taken, covers};
+use crate::holdings::{Holdings, Need, Taken, covers};
 
 /// On an Ingress or a Service: the name of its IngressClaim.
 pub const CLAIM: &str = "network.conductor.io/claim";
@@ -61,8 +61,8 @@ pub struct Certificate {
     pub name: String,
     /// Certificate chain and key.
     pub pem: String,
-    /// Hosts that belong to the claim; `!` before those that a wildcard covers and another claim has.
-    pub hosts: Vec<String>,
+    /// Hosts of the claim, in groups that fit on a line; with a wildcard, and `!` before them, those it covers that others have.
+    pub hosts: Vec<Vec<String>>,
 }
 
 /// What became of a consumer.
@@ -238,12 +238,38 @@ impl Plan {
     /// Leaves a certificate out that cannot be used, and says so to whoever brought it.
     pub fn drop_certificate(&mut self, name: &str, why: &str) {
         self.certificates.retain(|certificate| certificate.name != name);
-        for verdict in self.verdicts.iter_mut().filter(|v| v.certificates.iter().any(|c| c == name)) {
-            verdict.certificates.retain(|c| c != name);
-            verdict.refusals.push(why.to_owned());
+        self.tell(name, why);
+    }
+
+    /// Says something to those who brought a certificate.
+    fn tell(&mut self, certificate: &str, why: &str) {
+        for verdict in self.verdicts.iter_mut().filter(|v| v.certificates.iter().any(|c| c == certificate)) {
+            verdict.refuse(why.to_owned());
         }
     }
 }
+
+impl Verdict {
+    /// Notes what is not carried. What users write may be long, and is to fit into everything that says it.
+    fn refuse(&mut self, mut why: String) {
+        if let Some((end, _)) = why.char_indices().nth(MOST_WORDS) {
+            why.truncate(end);
+            why.push('…');
+        }
+        if !self.refusals.contains(&why) && self.refusals.len() < MOST_REFUSALS {
+            self.refusals.push(why);
+        }
+    }
+}
+
+/// How many hosts are on one line of the list of certificates; HAProxy takes 2047.
+const PER_LINE: usize = 200;
+/// How many characters a refusal has.
+const MOST_WORDS: usize = 400;
+/// How many refusals of one consumer are noted.
+const MOST_REFUSALS: usize = 100;
+/// The longest path: no request with a longer one is taken.
+const LONGEST_PATH: usize = 4096;
 
 struct Work<'w, 'n> {
     rules: &'w Rules,
@@ -267,14 +293,26 @@ impl Work<'_, '_> {
         plan.routes.sort_by_cached_key(|r| {
             (width(&r.host), r.host.clone(), !r.exact, std::cmp::Reverse(r.path.len()), r.path.clone())
         });
-        let certificate = |(name, (pem, hosts)): (String, (String, BTreeMap<String, usize>))| {
-            let others = taken.hosts.iter().filter(|(host, holder)| {
-                !hosts.contains_key(*host) && hosts.iter().any(|(wide, at)| at != *holder && covers(wide, host))
-            });
-            let others: Vec<String> = others.map(|(host, _)| format!("!{host}")).collect();
-            Certificate { name, pem, hosts: hosts.into_keys().chain(others).collect() }
-        };
-        plan.certificates = certificates.into_iter().map(certificate).collect();
+        for (name, (pem, hosts)) in certificates {
+            let (wide, plain): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|(host, _)| width(host) > 0);
+            let plain: Vec<String> = plain.into_iter().map(|(host, _)| host).collect();
+            let mut lines: Vec<Vec<String>> = plain.chunks(PER_LINE).map(<[String]>::to_vec).collect();
+            for (wide, at) in wide {
+                let others =
+                    taken.hosts.iter().filter(|(host, holder)| **holder != at && **host != wide && covers(&wide, host));
+                let mut line = vec![wide.clone()];
+                line.extend(others.map(|(host, _)| format!("!{host}")));
+                match line.len() > PER_LINE {
+                    true => plan.tell(
+                        &name,
+                        &format!("no certificate is shown for {wide}: too many hosts of others are among those"),
+                    ),
+                    false => lines.push(line),
+                }
+            }
+            plan.certificates.push(Certificate { name, pem, hosts: lines });
+        }
+        plan.certificates.retain(|certificate| !certificate.hosts.is_empty());
         plan.held = taken.holdings();
         plan.hosts = taken.hosts;
         plan
@@ -298,9 +336,7 @@ struct Step<'s, 'w, 'n> {
 
 impl Step<'_, '_, '_> {
     fn refuse(&mut self, why: String) {
-        if !self.verdict.refusals.contains(&why) {
-            self.verdict.refusals.push(why);
-        }
+        self.verdict.refuse(why);
     }
 
     /// Whether a host is the claim's, which takes it if nobody has it.
@@ -347,8 +383,9 @@ impl Step<'_, '_, '_> {
         }
         let own = format!("Ingress {}", self.verdict.name);
         for (host, path, exact, backend) in wanted(ingress) {
-            if !is_plain(path) {
-                self.refuse(format!("path {path:?} has characters that no path needs"));
+            if !is_plain(path) || path.len() > LONGEST_PATH {
+                let path: String = path.chars().take(100).collect();
+                self.refuse(format!("path {path:?} is too long or has characters that no path needs"));
                 continue;
             }
             if !self.takes(&host) {
@@ -357,24 +394,30 @@ impl Step<'_, '_, '_> {
             // /a/ and /a begin the same paths
             let path = if exact || path == "/" { path } else { path.trim_end_matches('/') }.to_owned();
             let key = (host.clone(), path.clone(), exact);
-            if let Some(holder) = self.work.paths.get(&key).filter(|holder| **holder != own) {
-                let why = format!("{host}{path} is in {holder} already, which is older");
-                self.refuse(why);
-                continue;
+            match self.work.paths.get(&key) {
+                // twice in one
+                Some(holder) if *holder == own => continue,
+                Some(holder) => {
+                    let why = format!("{host}{path} is in {holder} already, which is older");
+                    self.refuse(why);
+                    continue;
+                }
+                None => {}
             }
             if !backend["service"].is_object() {
                 self.refuse(format!("{host}{path} has a backend that is no Service"));
                 continue;
             }
             let Some(backend) = self.backend(ingress, &backend["service"]) else { continue };
+            if let Err(why) = self.work.taken.room(self.at, Need::Paths, 1) {
+                self.refuse(format!("{host}{path} is {why}"));
+                continue;
+            }
             self.work.paths.insert(key, own.clone());
             if self.verdict.ports.is_empty() {
                 self.verdict.ports.push(rules.http);
             }
-            let route = Route { host, path, exact, backend, claim: self.at };
-            if !self.work.plan.routes.contains(&route) {
-                self.work.plan.routes.push(route);
-            }
+            self.work.plan.routes.push(Route { host, path, exact, backend, claim: self.at });
         }
         for (secret, hosts) in certificates(ingress) {
             self.certificate(secret, hosts);
@@ -391,6 +434,11 @@ impl Step<'_, '_, '_> {
             return;
         }
         let name = format!("{}_{secret}", self.verdict.namespace);
+        if !self.work.certificates.contains_key(&name)
+            && let Err(why) = self.work.taken.room(self.at, Need::Certificates, 1)
+        {
+            return self.refuse(format!("the certificate in Secret {secret} is {why}"));
+        }
         for host in hosts {
             if self.takes(&host) {
                 if !self.verdict.certificates.contains(&name) {

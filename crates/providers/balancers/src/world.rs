@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::endpoints::{Network, external_name};
+use crate::holdings::most_certificates;
 use crate::names::{Names, Resolver};
 use crate::routes::{CLAIM, Claim};
 
@@ -189,15 +190,16 @@ impl World {
                 .collect()
         };
         let (ingresses, services, slices) = (of(0), of(1), of(2));
-        let secrets = if needs.certificates { self.certificates(&ingresses).await? } else { Vec::new() };
+        let most = if needs.certificates { most_certificates(most_claims) } else { 0 };
+        let secrets = self.certificates(&ingresses, most).await?;
         let external = services.iter().filter(|s| needs.external_names && text(&s["spec"]["type"]) == "ExternalName");
         let names = self.resolver.resolve(external.map(|s| external_name(s).to_owned()).collect()).await;
         Ok(Surroundings { claims, most_claims, ingresses, services, slices, secrets, names })
     }
 
     /// The TLS Secrets that Ingresses name, each asked for by its name: the others are none of our business. A balancer looks again every
-    /// few seconds, and so sees a certificate that was renewed.
-    async fn certificates(&self, ingresses: &[Value]) -> Result<Vec<Value>, Trouble> {
+    /// few seconds, and so sees a certificate that was renewed. No namespace can have it ask for more than so many.
+    async fn certificates(&self, ingresses: &[Value], most: usize) -> Result<Vec<Value>, Trouble> {
         let mut wanted = BTreeSet::new();
         for ingress in ingresses.iter().filter(|i| i["metadata"]["annotations"][CLAIM].is_string()) {
             for tls in ingress["spec"]["tls"].as_array().into_iter().flatten() {
@@ -205,7 +207,13 @@ impl World {
             }
         }
         let mut found = Vec::new();
+        let mut asked: HashMap<&str, usize> = HashMap::new();
         for (namespace, name) in wanted.into_iter().filter(|(_, name)| !name.is_empty()) {
+            let count = asked.entry(namespace).or_default();
+            *count += 1;
+            if *count > most {
+                continue;
+            }
             let api: Api<DynamicObject> =
                 Api::namespaced_with(self.client.clone(), namespace, &resource("v1", "Secret", "secrets"));
             let secret = api.get_opt(name).await?.map(|secret| serde_json::to_value(secret).unwrap_or_default());

@@ -124,7 +124,7 @@ fn a_wildcard_leaves_the_hosts_that_others_had_and_covers_those_that_come() {
     let (services, secrets) = (["a", "b"].map(backend), [secret]);
     let network = Network { ingresses: &tls, services: &services, secrets: &secrets, ..Network::default() };
     let made = plan(&claims(), &network, &RULES, &both.held);
-    assert_eq!(made.certificates[0].hosts, ["*.example", "!www.example"]);
+    assert_eq!(made.certificates[0].hosts, [["*.example", "!www.example"]]);
 }
 
 #[test]
@@ -147,6 +147,44 @@ fn what_no_path_of_a_host_leads_to_reaches_nobody_elses_backend() {
     }
     // alone, there is nobody to be kept from
     assert!(!text(&planned(&ingresses[..1], &[], &Holdings::default())).contains("txn.claim"));
+}
+
+#[test]
+fn nobody_asks_for_more_than_a_balancer_can_carry() {
+    let names: Vec<String> = (0..5000).map(|n| format!("h{n}.example")).collect();
+    let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
+    // HAProxy takes 2047 hosts for a certificate on one line, and refuses everyone's configuration for one more
+    let mut greedy = ingress("a", "greedy", 1, &hosts[..1], "/");
+    greedy["spec"]["tls"] = json!([{"hosts": hosts[..3000], "secretName": "tls"}]);
+    let mut wide = ingress("b", "wide", 2, &["*.example"], "/");
+    wide["spec"]["tls"] = json!([{"hosts": ["*.example", "b.test"], "secretName": "tls"}]);
+    let secret = |namespace: &str| {
+        json!({"metadata": {"namespace": namespace, "name": "tls"}, "data": {
+        "tls.crt": "LS0tLS1CRUdJTiBD", "tls.key": "LS0tLS1CRUdJTiBD"}})
+    };
+    let (services, secrets) = (["a", "b"].map(backend), ["a", "b"].map(secret));
+    let ingresses = [greedy, wide];
+    let network = Network { ingresses: &ingresses, services: &services, secrets: &secrets, ..Network::default() };
+    let made = plan(&claims(), &network, &RULES, &Holdings::default());
+    let of = |name: &str| made.certificates.iter().find(|c| c.name == name).expect("is there").hosts.clone();
+    assert_eq!(of("a_tls").concat().len(), 3000);
+    assert!(of("a_tls").iter().all(|line| line.len() <= 200));
+    assert_eq!(of("b_tls"), [["b.test"]], "a wildcard over too many hosts of others");
+    assert!(refusals(&made, "wide").contains("*.example"));
+
+    // paths, and words about them that are longer than what says them can hold
+    let mut greedy = ingress("a", "greedy", 1, &[], "/");
+    let path = |n: usize| json!({"path": format!("/{n}"), "pathType": "Prefix", "backend": {"service": {"name": "web", "port": {"number": 80}}}});
+    let paths: Vec<Value> = (0..5000).map(path).collect();
+    greedy["spec"]["rules"] = json!([{"host": "a.example", "http": {"paths": paths}}]);
+    let long = ingress("b", "long", 2, &["b.example"], &format!("/{}", "\u{1}".repeat(100_000)));
+    let longer = ingress("b", "longer", 2, &["b.example"], &format!("/{}", "a".repeat(100_000)));
+    let made = planned(&[greedy, long, longer], &[], &Holdings::default());
+    assert_eq!(made.routes.len(), 2048);
+    assert!(refusals(&made, "greedy").contains("no more paths"));
+    let longest = made.verdicts.iter().flat_map(|v| &v.refusals).map(String::len).max();
+    assert!(longest.is_some_and(|longest| longest < 2000), "{longest:?}");
+    assert!(made.verdicts.iter().all(|v| v.refusals.len() <= 100));
 }
 
 /// Someone adds, edits or deletes an Ingress with hosts, or a Service with ports.
