@@ -491,6 +491,69 @@ fn nothing_a_tenant_does_keeps_its_postgres_database_from_being_scrubbed() {
     world.delete_now(&format!("{CLAIMS}/other"));
 }
 
+/// Of a database that is kept, the login that its claim had ends with the claim, and the data stays.
+fn kept_and_shut(engine: &str, kind: &str) {
+    let world = World::new();
+    class(&world, "keep", "Retain", kind, json!({"rotationGraceSeconds": 0}));
+    claim(&world, "db", json!({"engine": engine, "class": "keep"}));
+    let old = world.details(CLAIMS, "db");
+    sql(&old, "create table t (a int)").expect("may");
+    sql(&old, "insert into t values (7)").expect("may");
+    let (path, implementation) = behind(&world, "db");
+    let secret = implementation["status"]["connectionSecretRef"]["name"].as_str().expect("is named").to_owned();
+    world.delete_now(&format!("{CLAIMS}/db"));
+    world.until(&path, "shut", |i| i["status"]["retired"].as_i64() >= Some(1));
+    assert!(sql(&old, "select 1").is_err(), "the login went with the claim");
+    assert_eq!(sql_soon(&world.secret("conductor-system", &secret), "select a from t"), "7", "the data stays");
+}
+
+#[test]
+fn what_is_kept_of_a_claim_is_shut_to_who_had_it() {
+    if has("kept databases", POSTGRES) {
+        kept_and_shut("postgres", "PostgresInstance");
+    }
+    if has("kept databases", MARIADB) {
+        kept_and_shut("mysql", "MariaDBInstance");
+    }
+}
+
+/// Whoever has as many connections as it may is told so, keeps its claim, and leaves the others theirs.
+fn connections_are_shared(engine: &str, instance: &str, database: &str, (sleep, full): (&str, &str)) {
+    let world = World::new();
+    shared_server(&world, instance);
+    let template = json!({"serverSecretRef": {"name": shared_secret(instance)}, "maxConnections": 2});
+    class(&world, "standard", "Delete", database, template);
+    claim(&world, "db", json!({"engine": engine, "class": "standard"}));
+    let own = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    let holding: Vec<_> = (0..2)
+        .map(|_| {
+            let (own, sleep) = (own.clone(), sleep.to_owned());
+            std::thread::spawn(move || sql(&own, &sleep))
+        })
+        .collect();
+    soon("full", || sql(&own, "select 1").err().filter(|why| why.contains(full)));
+    world.poke(&path);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(ready(&world.get(&path).expect("is there")), "whoever uses all it may have is well");
+    // more of them is only a matter of the spec
+    world.patch(&path, json!({"spec": {"maxConnections": 5}}));
+    sql_soon(&own, "select 1");
+    drop(holding);
+}
+
+#[test]
+fn one_tenant_does_not_take_all_connections_of_a_shared_server() {
+    if has("shared connections", POSTGRES) {
+        let words = ("select pg_sleep(20)", "too many connections for role");
+        connections_are_shared("postgres", "PostgresInstance", "PostgresDatabase", words);
+    }
+    if has("shared connections", MARIADB) {
+        let words = ("select sleep(20)", "max_user_connections");
+        connections_are_shared("mysql", "MariaDBInstance", "MariaDBDatabase", words);
+    }
+}
+
 #[test]
 fn a_mariadb_tenant_has_one_database_and_none_that_is_named_alike() {
     if !has("hostile tenants of MariaDB", MARIADB) {

@@ -60,6 +60,8 @@ pub const RECORDED: &str = "conductor.io/recorded";
 pub const ROTATION: &str = "conductor.io/rotation";
 /// On an implementation and its resource: the rotation whose credentials the Secrets of all claims have; those from before it may go.
 pub const REPLACED: &str = "conductor.io/replaced";
+/// On an implementation: the rotation of its credentials that its resource asks for, beside what its spec says.
+pub const ROTATE: &str = "conductor.io/rotate";
 /// On a resource made for a claim: the claim's uid.
 pub const PROVISIONED_FOR: &str = "conductor.io/provisioned-for";
 /// On connection objects: the uid of their claim.

@@ -9,7 +9,7 @@ use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
     PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED,
-    RETAINED, WITHIN_CAPACITY,
+    RETAINED, ROTATE, WITHIN_CAPACITY,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -113,6 +113,21 @@ fn acknowledge(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     }
 }
 
+/// Has the credentials replaced that a claim had: its data is kept, and is no longer its user's to read. What is removed or scrubbed
+/// afterwards loses them anyway.
+fn shut(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    let Some(object) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource)) else { return };
+    let asked = object["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let [wanted, done] = [&object["spec"]["rotate"], &object["status"]["rotated"]].map(|n| n.as_i64().unwrap_or(0));
+    let next = wanted.max(done).saturating_add(1);
+    // one that is asked for and not yet done is this one
+    if !deleting(object) && next > asked {
+        let patch = json!({"metadata": {"annotations": {ROTATE: next.to_string()}}});
+        plan.patch(object, patch, "replace the credentials that the claim had");
+        plan.of_implementation();
+    }
+}
+
 /// What is to be written about a resource that something outside keeps from being made.
 pub fn resource_failed(resource: &Value, reason: &str, message: &str, now: &str) -> Plan {
     let mut plan = Plan::default();
@@ -186,6 +201,9 @@ fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
             let message = format!(
                 "kept with its data: delete it when the data is no longer needed (its implementation stays){or}"
             );
+            if scene.resource["status"]["reason"] != "Retained" {
+                shut(scene, plan);
+            }
             say(scene, "Released", "Retained", &message, json!({}), &[], plan);
         }
         Reclaim::Recycle => {

@@ -20,6 +20,9 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// For how many seconds old credentials work after all Secrets were replaced, where the spec says nothing.
 const GRACE: u64 = 60;
 
+/// What servers say when a login has as many connections as it may.
+const FULL: [&str; 2] = ["too many connections for role", "max_user_connections"];
+
 /// A database somewhere, and how its login is kept.
 pub struct Target<'a> {
     /// The database.
@@ -34,6 +37,8 @@ pub struct Target<'a> {
     pub client: &'a Path,
     /// Whether the login may do everything.
     pub superuser: bool,
+    /// How many may connect at a time; `None`: as many as the server takes.
+    pub connections: Option<u32>,
 }
 
 impl Target<'_> {
@@ -49,7 +54,7 @@ impl Target<'_> {
         renew: bool,
     ) -> Result<Report, Trouble> {
         let mut report = Report { again: Some(AGAIN), ..Report::default() };
-        let asked = number(&object.0["spec"]["rotate"]);
+        let asked = object.rotation_asked();
         let kept = credentials::current(client, object).await?.filter(|_| !renew);
         let Some((current, rotation)) = kept else {
             let rotation = asked.max(number(object.status("rotated")));
@@ -89,6 +94,9 @@ impl Target<'_> {
                 tracing::info!(name = object.name(), ?refused, "the login does not work and is mended");
                 E::bring(connect, &self.wanted(&current), create).await?;
                 self.try_out::<E>(&current).await?;
+            }
+            if self.connections.is_some() {
+                E::limit(connect, &self.wanted(&current)).await?;
             }
             report.rotated = Some(rotated).filter(|rotated| *rotated > 0);
             self.retire::<E>(object, connect, &current, rotated, grace.unwrap_or(GRACE), &mut report).await?;
@@ -135,11 +143,16 @@ impl Target<'_> {
 
     async fn try_out<E: Engine>(&self, login: &Login) -> Result<(), Refused> {
         let client = E::remote(self.client, self.host, self.port, login, Some(self.database));
-        client.run("select 1;\n").await.map(drop)
+        match client.run("select 1;\n").await {
+            // whoever uses all it may have has a login that works
+            Err(Refused::Failed(why)) if FULL.iter().any(|words| why.contains(words)) => Ok(()),
+            answer => answer.map(drop),
+        }
     }
 
     fn wanted<'l>(&'l self, login: &'l Login) -> Access<'l> {
-        Access { database: self.database, login, superuser: self.superuser, mark: self.mark }
+        let Target { database, superuser, mark, connections, .. } = *self;
+        Access { database, login, superuser, mark, connections }
     }
 
     /// The details, by the Service Binding Specification.

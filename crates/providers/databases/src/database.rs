@@ -19,6 +19,9 @@ use crate::engine::{DatabaseSpec, Engine, Shared, bytes};
 /// One at a time changes what is kept for all of them.
 static KEEPING: Mutex<()> = Mutex::new(());
 
+/// How many may connect to one of them where it does not say.
+const CONNECTIONS: u32 = 20;
+
 /// The kind of an engine's databases in shared servers.
 pub struct Database<E> {
     client: kube::Client,
@@ -134,6 +137,7 @@ impl<E: Engine> Database<E> {
             port: shared.port,
             client: &client,
             superuser: false,
+            connections: Some(spec.max_connections.unwrap_or(CONNECTIONS)),
         };
         let grace = spec.rotation_grace_seconds;
         let create = size.is_none() || scrub.is_some();

@@ -92,6 +92,9 @@ fn database<E: Engine>(short: &[&str]) -> Value {
         "type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1}},
     });
     spec.insert("serverSecretRef".into(), reference);
+    let connections =
+        "How many may connect at a time, so that one database does not take them all from the others; 20 if left out";
+    spec.insert("maxConnections".into(), number(connections, 1, 10_000));
     let columns = json!([
         {"name": "Server", "type": "string", "jsonPath": ".spec.serverSecretRef.name"},
         {"name": "Version", "type": "string", "jsonPath": ".status.attributes.version"},

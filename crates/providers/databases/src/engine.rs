@@ -64,6 +64,8 @@ pub struct Access<'a> {
     pub superuser: bool,
     /// What marks the database as ours.
     pub mark: &'a str,
+    /// How many may connect at a time; `None`: as many as the server takes.
+    pub connections: Option<u32>,
 }
 
 /// What an instance is asked to be.
@@ -137,6 +139,8 @@ pub struct DatabaseSpec {
     pub storage: Value,
     /// The Secret with `host`, `port`, `username`, `password` of someone who may make databases and roles.
     pub server_secret_ref: SecretRef,
+    /// How many may connect at a time.
+    pub max_connections: Option<u32>,
     /// For how many seconds the old credentials work after every Secret was replaced.
     pub rotation_grace_seconds: Option<u64>,
 }
@@ -239,6 +243,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Sees to it that the database and its login are there and as they should be. `connect` gives the administrator's client for a
     /// database; `None` is any that is always there.
     fn bring(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>, create: bool) -> impl Answer<()>;
+
+    /// Sees to it that as many can connect as should.
+    fn limit(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
 
     /// Lets only the current login work, of those of a database.
     fn retire(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;

@@ -337,7 +337,8 @@ impl<E: Engine> Instance<E> {
         scrubbed: Option<i64>,
     ) -> Result<Report, Trouble> {
         let host = if place.address == "0.0.0.0" { "127.0.0.1" } else { place.address.as_str() };
-        let target = Target { database, mark: "conductor", host, port: place.port, client, superuser: spec.superuser };
+        let (port, superuser) = (place.port, spec.superuser);
+        let target = Target { database, mark: "conductor", host, port, client, superuser, connections: None };
         let grace = spec.rotation_grace_seconds;
         target.access::<E>(&self.client, object, connect, grace, true, scrubbed.is_some()).await
     }

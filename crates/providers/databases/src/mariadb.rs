@@ -182,14 +182,16 @@ impl Engine for MariaDb {
     }
 
     async fn bring(connect: Connect<'_>, access: &Access<'_>, create: bool) -> Result<(), Refused> {
-        let Access { database, login: Login { username, password }, superuser, mark } = access;
+        let Access { database, login: Login { username, password }, superuser, mark, connections } = access;
         let mut sql = String::new();
         if create {
             sql += &format!("create database if not exists {database} character set utf8mb4 comment '{mark}';\n");
         }
         sql += &format!(
             "alter database {database} comment '{mark}';\ncreate user if not exists '{username}'@'%';\n\
-             alter user '{username}'@'%' identified by '{password}' account unlock;\ngrant all on `{}`.* to '{username}'@'%';\n",
+             alter user '{username}'@'%' identified by '{password}' with max_user_connections {} account unlock;\n\
+             grant all on `{}`.* to '{username}'@'%';\n",
+            connections.unwrap_or(0),
             // a name in a grant is a pattern
             database.replace('_', "\\_"),
         );
@@ -209,6 +211,17 @@ impl Engine for MariaDb {
         let by = |password: &str| format!("mysql_native_password using password('{password}')");
         let sql =
             format!("alter user '{username}'@'%' identified via {} or {};\n", by(&current.password), by(password));
+        connect(None).run(&sql).await.map(drop)
+    }
+
+    async fn limit(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+        let (username, wanted) = (&access.login.username, access.connections.unwrap_or(0));
+        let sql = format!("select max_user_connections from mysql.user where user = '{username}' and host = '%';\n");
+        let has = connect(None).run(&sql).await?;
+        if has.first().is_some_and(|has| *has == wanted.to_string()) {
+            return Ok(());
+        }
+        let sql = format!("alter user '{username}'@'%' with max_user_connections {wanted};\n");
         connect(None).run(&sql).await.map(drop)
     }
 

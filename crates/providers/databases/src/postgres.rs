@@ -240,15 +240,16 @@ impl Engine for Postgres {
     }
 
     async fn bring(connect: Connect<'_>, access: &Access<'_>, create: bool) -> Result<(), Refused> {
-        let Access { database, login: Login { username, password }, superuser, mark } = access;
+        let Access { database, login: Login { username, password }, superuser, mark, connections } = access;
         // the last statement waits for the disk, for all of them
         let mut sql = format!(
             "set synchronous_commit = off;\ndo $$ begin\n\
              if not exists (select from pg_catalog.pg_roles where rolname = '{database}') then create role {database} nologin; end if;\n\
              if not exists (select from pg_catalog.pg_roles where rolname = '{username}') then create role {username}; end if;\n\
              end $$;\n\
-             alter role {username} login password '{password}' valid until 'infinity' connection limit -1{};\n\
+             alter role {username} login password '{password}' valid until 'infinity' connection limit {}{};\n\
              grant {database} to {username};\n",
+            limit(*connections),
             if *superuser { " superuser" } else { "" },
         );
         sql += &format!("comment on role {database} is '{mark}';\ncomment on role {username} is '{mark}';\n");
@@ -282,6 +283,15 @@ impl Engine for Postgres {
 
     async fn add_login(connect: Connect<'_>, access: &Access<'_>, _: Option<&Login>) -> Result<(), Refused> {
         Postgres::bring(connect, access, false).await
+    }
+
+    async fn limit(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+        let (username, limit) = (&access.login.username, limit(access.connections));
+        let sql = format!(
+            "select 'alter role {username} connection limit {limit}' from pg_catalog.pg_roles \
+             where rolname = '{username}' and rolconnlimit <> {limit} \\gexec\n"
+        );
+        connect(None).run(&sql).await.map(drop)
     }
 
     async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
@@ -362,6 +372,11 @@ impl Engine for Postgres {
         let first = rows.first().map(String::as_str).unwrap_or_default();
         Ok(first.split_whitespace().next().unwrap_or_default().to_owned())
     }
+}
+
+/// A limit of connections as PostgreSQL has it.
+fn limit(connections: Option<u32>) -> i64 {
+    connections.map_or(-1, i64::from)
 }
 
 /// A database that its owner has not shut, and that can be dropped.

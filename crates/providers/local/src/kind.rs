@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{Condition, REPLACED, RESOURCE_UID, RETAINED};
+use conductor_claims::lifecycle::{Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -62,6 +62,12 @@ impl Object {
         let number = |v: &Value| v.as_i64().unwrap_or(0);
         let wanted = number(&self.0["spec"]["scrub"]);
         (wanted > number(&self.0["status"]["scrubbed"])).then_some(wanted)
+    }
+
+    /// The rotation of its credentials that is asked for: by its spec, or by its resource whose claim has gone.
+    pub fn rotation_asked(&self) -> i64 {
+        let by_resource = self.0["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
+        self.0["spec"]["rotate"].as_i64().unwrap_or(0).max(by_resource)
     }
 
     /// Whether everyone who uses it has the credentials of a rotation: its resource's manager has said so. Where it has none, its
