@@ -229,6 +229,20 @@ fn what_someone_unmounts_is_mounted_again_and_what_someone_deletes_is_lost_and_n
     world.until(&path, "healed", ready);
     world.until(&format!("{CLAIMS}/files"), "healed", |c| c["status"]["phase"] == "Bound");
     assert_eq!(fs::read(at.join("kept")).expect("is there"), PATTERN);
+
+    // one that is cut short is not made long again with zeros in it
+    let whole = fs::read(&file).expect("is there");
+    let cut = |length: usize| {
+        fs::OpenOptions::new().write(true).open(&file).and_then(|f| f.set_len(length as u64)).expect("may")
+    };
+    mounts::unmount(&at).expect("may");
+    cut(whole.len() / 2);
+    world.poke(&path);
+    world.until(&path, "lost", |i| says(&condition(i, "Ready")["message"], "cut short"));
+    assert_eq!(fs::metadata(&file).expect("is there").len(), whole.len() as u64 / 2);
+    fs::write(&file, &whole).expect("may");
+    world.poke(&path);
+    world.until(&path, "healed", ready);
     world.delete_now(&format!("{CLAIMS}/files"));
     world.gone(&path);
     assert!(!file.exists() && !at.exists(), "nothing is left");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use conductor_claims::extract::class_fields;
-use conductor_claims::lifecycle::{Condition, status_patch};
+use conductor_claims::lifecycle::{Condition, condition_of, status_patch};
 use conductor_claims::review::{Serving, serving, standing, stands_for};
 use conductor_claims::template::Expressions;
 use conductor_claims::views::Phase;
@@ -23,6 +23,27 @@ use crate::volumes::TEMPLATE;
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
+
+/// What a manager asks for that managers do not do yet: said, for whoever relies on it would learn it too late.
+fn not_kept(manager: &Value) -> Option<Condition> {
+    const LATER: [&str; 5] = ["maxInstances", "minFree", "maxFree", "sizeDistribution", "scrub"];
+    let classes = manager["spec"]["classes"].as_array().into_iter().flatten();
+    let asked = classes.flat_map(|class| {
+        let fields = LATER.iter().filter(|field| !class[**field].is_null());
+        fields.map(|field| format!("{field} of class {}", text(&class["name"])))
+    });
+    let asked: Vec<String> = asked.collect();
+    let message =
+        format!("{}: pools of resources made ahead are not kept yet, nor limits of their number", asked.join(", "));
+    match (asked.is_empty(), condition_of(manager, KEPT)) {
+        (false, _) => Some(Condition::new(KEPT, false, "NotYet", message)),
+        (true, Some(_)) => Some(Condition::new(KEPT, true, "Nothing", "nothing is asked of it that is not done")),
+        (true, None) => None,
+    }
+}
+
+/// Whether a manager does all that is asked of it.
+const KEPT: &str = "PoolsKept";
 
 impl Types {
     /// Tells every desk what the managers serve, and every manager how it stands.
@@ -90,7 +111,8 @@ impl Types {
                 classes.push(entry);
             }
         }
-        let Some(status) = status_patch(manager, json!({"classes": classes}), &[condition], &now()) else {
+        let conditions: Vec<Condition> = [Some(condition), not_kept(manager)].into_iter().flatten().collect();
+        let Some(status) = status_patch(manager, json!({"classes": classes}), &conditions, &now()) else {
             return Ok(());
         };
         let patch = json!({"metadata": {"uid": manager["metadata"]["uid"]}, "status": status});

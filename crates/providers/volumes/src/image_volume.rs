@@ -188,7 +188,16 @@ impl Job {
             )));
         }
         match fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_file() => Ok(()),
+            Ok(meta) if meta.is_file() => match self.capacity().filter(|said| meta.len() < *said) {
+                // what was there is gone, and zeros in its place would hide it
+                Some(said) if self.object.was_ready() && self.scrub_wanted().is_none() => Err(lost(format!(
+                    "the image {} was cut short: it had {} and has {}; restore it from a backup under this name, or delete the claim",
+                    path.display(),
+                    amount(said),
+                    amount(meta.len())
+                ))),
+                _ => Ok(()),
+            },
             Ok(_) => Err(Trouble::new("NotOurs", format!("{} is no file: move it away", path.display()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.object.was_ready() => {
                 self.promise(path, size)?;
