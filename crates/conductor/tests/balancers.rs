@@ -392,6 +392,11 @@ fn whoever_has_a_host_or_a_port_of_a_shared_balancer_keeps_it() {
     greedy["spec"]["tls"] = json!([{"hosts": hosts, "secretName": "greedy"}]);
     world.create(INGRESSES, &greedy);
     answers(to, "greedy.test", "/", (200, "theirs"));
+    let other = TcpListener::bind("0.0.0.0:0").expect("listens");
+    let port = other.local_addr().expect("has one").port();
+    world.patch(&format!("{SERVICES}/grab"), json!({"spec": {"ports": [{"name": "http", "port": port}]}}));
+    let told = |c: &Value| says(&condition(c, "Routed")["message"], &format!("port {port}"));
+    world.until(&format!("{CLAIMS}/older"), "told that another program has it", told);
     world.create(INGRESSES, &ingress("long", "older", "long.test", &format!("/{}", "\u{1}".repeat(200_000)), "theirs"));
     fine(&world);
 
@@ -403,6 +408,8 @@ fn whoever_has_a_host_or_a_port_of_a_shared_balancer_keeps_it() {
     world.create(INGRESSES, &ingress("later", "newer", "later.test", "/", "mine"));
     answers(to, "later.test", "/", (200, "mine"));
     fine(&world);
+    drop(other);
+    answers(SocketAddr::new(to.ip(), port), "any.test", "/", (200, "theirs"));
 
     // each Ingress is told once, and one that is made anew is told again
     let events = |name: &str, uid: &Value| {

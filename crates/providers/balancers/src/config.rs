@@ -37,6 +37,8 @@ pub struct Files {
 
 /// HAProxy's configuration file.
 pub const CONFIG: &str = "haproxy.cfg";
+/// What the names of frontends that carry TCP begin with; their ports follow.
+pub const TCP: &str = "tcp_";
 
 impl Setting<'_> {
     fn bind(&self, port: u16) -> String {
@@ -131,7 +133,7 @@ pub fn render(plan: &Plan, setting: &Setting<'_>) -> Files {
     for (port, name) in &plan.listeners {
         let _ = writeln!(
             out,
-            "\nfrontend tcp_{port}\n    mode tcp\n    bind {}\n    default_backend tcp_{name}",
+            "\nfrontend {TCP}{port}\n    mode tcp\n    bind {}\n    default_backend tcp_{name}",
             setting.bind(*port)
         );
     }

@@ -1,6 +1,6 @@
 //! HAProxy processes: started, reloaded without a lost connection, asked how they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::config::{CONFIG, Files};
+use crate::config::{CONFIG, Files, TCP};
 
 /// The socket through which a process is asked and told, in its directory.
 const SOCKET: &str = "admin.sock";
@@ -319,6 +319,16 @@ impl HAProxies {
         }
         tried.insert(key, outcome.clone());
         outcome
+    }
+
+    /// The ports on which a process carries TCP; `None`: it runs and does not say.
+    pub async fn ports(&self, name: &str) -> Option<HashSet<u16>> {
+        if self.supervisor.find(name).is_none() {
+            return Some(HashSet::new());
+        }
+        let stat = self.ask(name, "show stat").await.ok()?;
+        let frontends = stat.lines().filter_map(|line| line.split_once(",FRONTEND,"));
+        Some(frontends.filter_map(|(name, _)| name.strip_prefix(TCP)?.parse().ok()).collect())
     }
 
     /// Every backend with its servers and how they are, and the totals.

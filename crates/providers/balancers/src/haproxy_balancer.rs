@@ -17,7 +17,7 @@ use crate::consumers::Consumers;
 use crate::haproxy::{HAProxies, haproxy, most_connections, worker_account};
 use crate::holdings::Holdings;
 use crate::pool::{Asked, Place};
-use crate::routes::{Rules, plan};
+use crate::routes::{Plan, Rules, plan};
 use crate::world::{Needs, World};
 use crate::{API_VERSION, is_ready};
 
@@ -168,6 +168,7 @@ impl HAProxyBalancers {
                 );
             }
         }
+        self.check_ports(&name, place.address, &mut plan).await;
         let account = worker_account();
         let owner = format!("HAProxyBalancer {}/{}", object.namespace(), object.name());
         let directory = self.processes.directory(&name);
@@ -198,6 +199,20 @@ impl HAProxyBalancers {
         report.status.insert("process".into(), json!({"pid": applied.pid, "restarts": applied.restarts}));
         report.status.insert("configuration".into(), json!(files.mark));
         Ok(report)
+    }
+
+    /// Leaves out new ports on which nobody can listen here: HAProxy would refuse everything for one of them.
+    async fn check_ports(&self, name: &str, address: IpAddr, plan: &mut Plan) {
+        let Some(ours) = self.processes.ports(name).await else { return };
+        let new: Vec<u16> = plan.listeners.keys().copied().filter(|port| !ours.contains(port)).collect();
+        for port in new {
+            if let Err(error) = TcpListener::bind((address, port)) {
+                plan.drop_port(
+                    port,
+                    format!("nothing can listen on port {port} of {address} ({error}): use another port"),
+                );
+            }
+        }
     }
 
     async fn report(&self, object: &Object, spec: &Spec, address: IpAddr, rules: &Rules, unused: bool) -> Report {

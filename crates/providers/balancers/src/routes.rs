@@ -241,6 +241,15 @@ impl Plan {
         self.tell(name, why);
     }
 
+    /// Leaves a port out on which it cannot be listened, and says so to the Service that has it.
+    pub fn drop_port(&mut self, port: u16, why: String) {
+        self.listeners.remove(&port);
+        if let Some(verdict) = self.verdicts.iter_mut().find(|v| v.kind == "Service" && v.ports.contains(&port)) {
+            verdict.ports.retain(|p| *p != port);
+            verdict.refuse(why);
+        }
+    }
+
     /// Says something to those who brought a certificate.
     fn tell(&mut self, certificate: &str, why: &str) {
         for verdict in self.verdicts.iter_mut().filter(|v| v.certificates.iter().any(|c| c == certificate)) {
