@@ -19,7 +19,7 @@ pub async fn run(server: &Server) -> Result<(), Status> {
         crate::controllers::namespaces::ensure(server, &local, name).await;
     }
     // What servers beside this one trust, and since when old tokens are counted: others' programs look for both.
-    let since = server.0.now().chars().take(10).collect::<String>();
+    let since = server.0.today();
     let trusted = json!({
         "client-ca-file": server.0.pki.ca(),
         "requestheader-client-ca-file": server.0.pki.front_proxy_ca(),

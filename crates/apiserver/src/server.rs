@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use crate::admission::Admission;
 use crate::audit::Audit;
+use crate::auth::accounts;
 use crate::auth::authn::{self, TokenFile};
 use crate::auth::authz::Authorizer;
 use crate::auth::rbac::Rbac;
@@ -119,6 +120,8 @@ pub struct Inner {
     /// Service-account tokens.
     pub tokens: Tokens,
     token_file: TokenFile,
+    /// Tokens in Secrets that were used.
+    pub(crate) used_tokens: accounts::Used,
     /// What happened, in numbers.
     pub metrics: Metrics,
     random: SystemRandom,
@@ -210,6 +213,7 @@ impl Server {
             pki,
             tokens,
             token_file,
+            used_tokens: Default::default(),
             metrics: Metrics::default(),
             random: SystemRandom::new(),
             turns: Default::default(),
@@ -330,21 +334,9 @@ impl Inner {
                 return None;
             }
         };
-        // A token dies with its account and with what it is bound to.
-        let uid = |table: &str, key: &str| {
-            let entry = self.store.get(table, key)?;
-            let object: OnlyUid = serde_json::from_slice(&entry.value).ok()?;
-            Some(object.metadata.uid)
-        };
-        let key = format!("{}/{}", claims.namespace, claims.name);
-        if uid("core/serviceaccounts", &key)? != claims.uid {
+        if let Err(why) = accounts::check(&self.store, &self.used_tokens, &claims, token, || self.today()) {
+            tracing::debug!(why, "a token was refused");
             return None;
-        }
-        if let Some((kind, name, bound)) = &claims.bound {
-            let key = if kind == "node" { name.clone() } else { format!("{}/{name}", claims.namespace) };
-            if uid(&format!("core/{kind}s"), &key)? != *bound {
-                return None;
-            }
         }
         Some((claims.user(), claims.audiences.clone()))
     }
@@ -364,6 +356,11 @@ impl Inner {
     /// Now, as objects write it.
     pub fn now(&self) -> String {
         self.time_in(0)
+    }
+
+    /// The day, as `2026-01-31`.
+    pub fn today(&self) -> String {
+        self.now().chars().take(10).collect()
     }
 
     /// A time in the future, as objects write it.
@@ -431,17 +428,6 @@ impl Inner {
     ) -> Result<(), Status> {
         crate::plugins::side_writes(cx, view, old, new, ops)
     }
-}
-
-/// An object, as far as its uid.
-#[derive(serde::Deserialize)]
-struct OnlyUid {
-    metadata: Uid,
-}
-
-#[derive(serde::Deserialize)]
-struct Uid {
-    uid: String,
 }
 
 struct Terminating(bool);

@@ -191,6 +191,116 @@ fn credentials_die() {
     });
 }
 
+/// A token in a Secret is good while the Secret holds it and its account is there; what takes either away takes the token.
+#[test]
+fn a_token_in_a_secret_dies_with_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let conductor = Conductor::start(&directory.path().join("data"), &[]);
+    block_on(async {
+        let admin = &conductor.endpoint;
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+        account(admin, "robot", rules).await;
+        let ask =
+            async |method: &str, path: &str, body: Value| send(admin, method, &format!("{BASE}{path}"), &body).await;
+        let code = async |token: &str| {
+            send(&admin.with_token(token), "GET", &format!("{BASE}/configmaps"), &Value::Null).await.code
+        };
+        let review = async |token: &str, audiences: Value| {
+            let spec = json!({"token": token, "audiences": audiences});
+            make(admin, "/apis/authentication.k8s.io/v1/tokenreviews", json!({"spec": spec})).await["status"].clone()
+        };
+        let until = async |name: &str, what: &dyn Fn(&Value) -> bool| {
+            for _ in 0..500 {
+                let secret = ask("GET", &format!("/secrets/{name}"), Value::Null).await.json();
+                if what(&secret) {
+                    return secret;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            panic!("{name} never came to be as it should");
+        };
+        let has_token = |secret: &Value| secret["data"]["token"].is_string();
+        let ask_for = async |name: &str, more: Value| {
+            let annotations = json!({"kubernetes.io/service-account.name": "robot"});
+            let mut secret = json!({"metadata": {"name": name, "annotations": annotations}, "type": "kubernetes.io/service-account-token"});
+            for (key, value) in more.as_object().into_iter().flatten() {
+                secret["metadata"][key] = value.clone();
+            }
+            make(admin, &format!("{BASE}/secrets"), secret).await;
+            decoded(&until(name, &has_token).await)
+        };
+
+        let own = ask_for("kept", json!({})).await;
+        assert_eq!(code(&own).await, 200);
+        let status = review(&own, json!([])).await;
+        assert_eq!(status["authenticated"], true, "{status}");
+        assert_eq!(status["user"]["username"], "system:serviceaccount:default:robot");
+        let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
+        assert_eq!(status["user"]["groups"], groups);
+        assert_ne!(review(&own, json!(["vault"])).await["authenticated"], true);
+        // The day of its use is said on it.
+        let used = |secret: &Value| secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"].is_string();
+        until("kept", &used).await;
+
+        let old = json!({"type": "Opaque", "metadata": {"name": "copied"}});
+        for (name, more, method, body) in [
+            ("emptied", json!({}), "PATCH", json!({"data": {"token": null}})),
+            ("replaced", json!({}), "PATCH", json!({"stringData": {"token": own}})),
+            (
+                "labelled",
+                json!({}),
+                "PATCH",
+                json!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}),
+            ),
+            ("deleted", json!({}), "DELETE", Value::Null),
+            ("going", json!({"finalizers": ["example.com/hold"]}), "DELETE", Value::Null),
+            ("copied", json!({}), "DELETE", Value::Null),
+        ] {
+            let token = ask_for(name, more).await;
+            assert_eq!(code(&token).await, 200, "{name}");
+            let answer = ask(method, &format!("/secrets/{name}"), body).await;
+            assert!(answer.code < 300, "{name}: {}", answer.json());
+            if name == "copied" {
+                let mut copy = old.clone();
+                copy["stringData"] = json!({"token": token});
+                make(admin, &format!("{BASE}/secrets"), copy).await;
+            }
+            assert_eq!(code(&token).await, 401, "{name}");
+            assert_ne!(review(&token, json!([])).await["authenticated"], true, "{name}");
+            if name == "emptied" {
+                let again = decoded(&until(name, &has_token).await);
+                assert_eq!((again != token, code(&again).await, code(&token).await), (true, 200, 401));
+            }
+        }
+        // Somebody else's Secret holds it, or it was signed for another.
+        let [head, _, signature] = own.split('.').collect::<Vec<_>>()[..] else { panic!("not a JWT: {own}") };
+        let other = ask_for("other", json!({})).await;
+        let claims = other.split('.').nth(1).expect("has claims");
+        assert_eq!(code(&format!("{head}.{claims}.{signature}")).await, 401);
+
+        // With its account, and one of the same name is another.
+        let path = "/serviceaccounts/robot";
+        ask("PATCH", path, json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
+        assert_eq!(code(&own).await, 200);
+        assert_eq!(ask("DELETE", path, Value::Null).await.code, 200);
+        assert_eq!(code(&own).await, 401, "its account is being deleted");
+        ask("PATCH", path, json!({"metadata": {"finalizers": null}})).await;
+        until("kept", &|secret| secret["code"] == 404).await;
+        make(admin, &format!("{BASE}/serviceaccounts"), json!({"metadata": {"name": "robot"}})).await;
+        assert_eq!(code(&own).await, 401);
+        assert_eq!(code(&ask_for("kept", json!({})).await).await, 200);
+        assert_eq!(code(&own).await, 401);
+    });
+}
+
+/// The token of a Secret.
+fn decoded(secret: &Value) -> String {
+    use base64::Engine;
+    let token = secret["data"]["token"].as_str().expect("a token");
+    let token = base64::engine::general_purpose::STANDARD.decode(token).expect("is base64");
+    String::from_utf8(token).expect("is text")
+}
+
 /// A certificate of another authority of the same name is not let in.
 #[test]
 fn a_certificate_of_another_authority_is_worth_nothing() {

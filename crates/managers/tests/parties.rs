@@ -442,6 +442,13 @@ async fn a_secret_asks_for_no_token_of_the_system() {
         .await;
     let (code, answer) = ina.send(Method::POST, secrets, &token).await;
     assert_eq!(code, 201, "{answer}");
+    let name = answer["metadata"]["name"].as_str().expect("a name");
+    let at = common::target("v1", "Secret", "conductor-system", name);
+    cluster.until(&at, "given its token", |own| own.is_some_and(|own| own["data"]["token"].is_string())).await;
+    // The account of another is not to be had by renaming.
+    let renamed = json!({"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}, "data": {"token": null}});
+    let (code, answer) = ina.send(Method::PATCH, &format!("{secrets}/{name}"), &renamed).await;
+    assert!(code == 403 && message(&answer).contains("serviceaccounts/token"), "{code} {answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! Who is it, and may they?
 
+pub mod accounts;
 pub mod authn;
 pub mod authz;
 pub mod rbac;

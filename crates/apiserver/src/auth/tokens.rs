@@ -1,4 +1,4 @@
-//! Service-account tokens: signed, bound to an audience, a time and the account itself.
+//! Service-account tokens: signed, bound to an audience, a time and the account itself, or kept in a Secret.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +21,11 @@ pub struct Tokens {
     checked: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
 
+/// Who issues the tokens that are kept in Secrets.
+pub const SECRET_ISSUER: &str = "kubernetes/serviceaccount";
+/// What the claims of such a token begin with.
+const SECRET_CLAIMS: &str = "kubernetes.io/serviceaccount/";
+
 /// How many checked tokens are remembered.
 const REMEMBERED: usize = 4096;
 
@@ -35,6 +40,8 @@ pub struct Claims {
     pub uid: String,
     /// What else the token is bound to: kind, name, uid.
     pub bound: Option<(String, String, String)>,
+    /// The Secret that holds it, of a token without end.
+    pub secret: Option<String>,
     /// The audiences.
     pub audiences: Vec<String>,
     /// The token's own id.
@@ -112,6 +119,25 @@ impl Tokens {
             "nbf": request.now,
             "sub": format!("system:serviceaccount:{namespace}:{name}"),
         });
+        self.sealed(&claims)
+    }
+
+    /// A token without end, for a Secret of the account's namespace: good while the Secret holds it.
+    pub fn sign_for_secret(&self, account: (&str, &str, &str), secret: &str) -> Option<String> {
+        let (namespace, name, uid) = account;
+        let mut claims = json!({"iss": SECRET_ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}")});
+        for (claim, value) in [
+            ("namespace", namespace),
+            ("secret.name", secret),
+            ("service-account.name", name),
+            ("service-account.uid", uid),
+        ] {
+            claims[format!("{SECRET_CLAIMS}{claim}")] = value.into();
+        }
+        self.sealed(&claims)
+    }
+
+    fn sealed(&self, claims: &Value) -> Option<String> {
         let header = json!({"alg": "ES256", "kid": self.key_id});
         let mut text = URL_SAFE_NO_PAD.encode(header.to_string());
         text.push('.');
@@ -149,7 +175,8 @@ impl Tokens {
         };
         let json = |part: &str| -> Option<Value> { serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok() };
         let (Some(head), Some(claims)) = (json(header), json(payload)) else { return Err(TokenError::Foreign) };
-        if claims["iss"] != self.issuer.as_str() {
+        let in_secret = claims["iss"] == SECRET_ISSUER;
+        if !in_secret && claims["iss"] != self.issuer.as_str() {
             return Err(TokenError::Foreign);
         }
         if head["alg"] != "ES256" {
@@ -160,21 +187,44 @@ impl Tokens {
         UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref())
             .verify(signed.as_bytes(), &sig)
             .map_err(|_| TokenError::Invalid("wrong signature"))?;
-        if claims["exp"].as_i64().unwrap_or(0) <= now {
+        let expires = if in_secret { i64::MAX } else { claims["exp"].as_i64().unwrap_or(0) };
+        if expires <= now {
             return Err(TokenError::Invalid("token has expired"));
         }
         if claims["nbf"].as_i64().unwrap_or(0) > now + 10 {
             return Err(TokenError::Invalid("token is not valid yet"));
         }
-        let own: Vec<String> =
-            claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        // What is kept in a Secret is for this server.
+        let own: Vec<String> = if in_secret {
+            vec![self.issuer.clone()]
+        } else {
+            claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
         let wanted: Vec<String> = if audiences.is_empty() { vec![self.issuer.clone()] } else { audiences.to_vec() };
         let audiences: Vec<String> = wanted.into_iter().filter(|audience| own.contains(audience)).collect();
         if audiences.is_empty() {
             return Err(TokenError::Invalid("token audiences are not for this server"));
         }
-        let private = &claims["kubernetes.io"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if in_secret {
+            let own = |claim: &str| text(&claims[format!("{SECRET_CLAIMS}{claim}")]);
+            let (namespace, name) = (own("namespace"), own("service-account.name"));
+            if claims["sub"] != format!("system:serviceaccount:{namespace}:{name}") {
+                return Err(TokenError::Invalid("the subject is another account"));
+            }
+            let secret = Some(own("secret.name"));
+            return Ok(Claims {
+                namespace,
+                name,
+                uid: own("service-account.uid"),
+                bound: None,
+                secret,
+                audiences,
+                id: String::new(),
+                expires,
+            });
+        }
+        let private = &claims["kubernetes.io"];
         let bound = ["pod", "secret", "node"].iter().find_map(|kind| {
             let object = private.get(*kind)?;
             Some(((*kind).to_owned(), text(&object["name"]), text(&object["uid"])))
@@ -184,9 +234,10 @@ impl Tokens {
             name: text(&private["serviceaccount"]["name"]),
             uid: text(&private["serviceaccount"]["uid"]),
             bound,
+            secret: None,
             audiences,
             id: text(&claims["jti"]),
-            expires: claims["exp"].as_i64().unwrap_or(0),
+            expires,
         })
     }
 
@@ -249,6 +300,37 @@ mod tests {
         let other = sign(&tokens, &["vault".into()], 600);
         assert!(tokens.verify(&other, &[], 1100).is_err());
         assert!(tokens.verify(&other, &["vault".into()], 1100).is_ok());
+    }
+
+    #[test]
+    fn a_token_for_a_secret_has_no_end_and_is_for_this_server() {
+        let tokens = tokens();
+        let account = ("ns", "robot", "uid-1");
+        let token = tokens.sign_for_secret(account, "kept").unwrap();
+        let far = i64::MAX / 2;
+        let claims = tokens.verify_own(&token, far).unwrap();
+        assert_eq!((&*claims.namespace, &*claims.name, &*claims.uid), account);
+        assert_eq!(
+            (claims.secret.as_deref(), claims.audiences.as_slice()),
+            (Some("kept"), &["https://issuer".to_owned()][..])
+        );
+        assert_eq!(claims.user().groups[..2], ["system:serviceaccounts", "system:serviceaccounts:ns"]);
+        assert!(tokens.verify(&token, &["vault".into()], 0).is_err());
+        assert!(self::tokens().verify(&token, &[], 0).is_err(), "of another key");
+        let payload: Value =
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap()).unwrap();
+        assert_eq!(
+            payload,
+            json!({
+                "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:ns:robot",
+                "kubernetes.io/serviceaccount/namespace": "ns", "kubernetes.io/serviceaccount/secret.name": "kept",
+                "kubernetes.io/serviceaccount/service-account.name": "robot",
+                "kubernetes.io/serviceaccount/service-account.uid": "uid-1",
+            })
+        );
+        let mut other = payload;
+        other["sub"] = json!("system:serviceaccount:ns:admin");
+        assert!(tokens.verify(&tokens.sealed(&other).unwrap(), &[], 0).is_err());
     }
 
     #[test]

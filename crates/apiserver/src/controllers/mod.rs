@@ -10,6 +10,7 @@ pub mod gc;
 pub mod namespaces;
 mod policies;
 pub mod protection;
+mod tokens;
 
 use std::future::Future;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, policies::run(server.clone()));
     spawn(server, flows::run(server.clone()));
     spawn(server, certificates::run(server.clone()));
+    spawn(server, tokens::run(server.clone()));
     spawn(server, crate::aggregation::registered::run(server.clone()));
     spawn(server, crate::aggregation::available::run(server.clone()));
 }

@@ -7,3 +7,4 @@ mod client;
 mod gc;
 mod others;
 mod pods;
+mod tokens;

@@ -1,0 +1,118 @@
+//! Whether what a service account's token was made for is still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use store::Store;
+use tokio::sync::Notify;
+
+use super::tokens::Claims;
+
+/// Service accounts in the store.
+pub const ACCOUNTS: &str = "core/serviceaccounts";
+/// Secrets in the store.
+pub const SECRETS: &str = "core/secrets";
+/// The type of a Secret that holds a token.
+pub const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+/// The label that says on which day the token of a Secret was last used.
+pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+/// The label of a Secret whose token is no longer good.
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Meta,
+    r#type: String,
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Meta {
+    uid: String,
+    deletion_timestamp: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Meta {
+    fn label(&self, key: &str) -> &str {
+        self.labels.as_ref().and_then(|own| own.get(key)).map_or("", String::as_str)
+    }
+}
+
+/// Why a token that was signed here is not good, or `Ok`: it dies with its account and with what it is bound to, and one of a Secret
+/// is good only while that Secret holds it.
+pub fn check(
+    store: &Store,
+    used: &Used,
+    claims: &Claims,
+    token: &str,
+    today: impl Fn() -> String,
+) -> Result<(), &'static str> {
+    let get = |table: &str, key: &str| -> Option<Object> { serde_json::from_slice(&store.get(table, key)?.value).ok() };
+    let account = get(ACCOUNTS, &format!("{}/{}", claims.namespace, claims.name)).ok_or("its account is gone")?;
+    if account.metadata.uid != claims.uid {
+        return Err("its account was made anew");
+    }
+    if let Some((kind, name, uid)) = &claims.bound {
+        let key = if kind == "node" { name.clone() } else { format!("{}/{name}", claims.namespace) };
+        let object = get(&format!("core/{kind}s"), &key).ok_or("what it is bound to is gone")?;
+        if object.metadata.uid != *uid {
+            return Err("what it is bound to was made anew");
+        }
+    }
+    let Some(name) = &claims.secret else { return Ok(()) };
+    if account.metadata.deletion_timestamp.is_some() {
+        return Err("its account is being deleted");
+    }
+    let key = format!("{}/{name}", claims.namespace);
+    let secret = get(SECRETS, &key).ok_or("its Secret is gone")?;
+    if secret.metadata.deletion_timestamp.is_some() {
+        return Err("its Secret is being deleted");
+    }
+    // Kubernetes does not look at the type: a copy of a revoked token in any Secret of the name would be good again.
+    if secret.r#type != TOKEN_TYPE {
+        return Err("its Secret is of another type");
+    }
+    let held = secret.data.as_ref().and_then(|data| data.get("token"));
+    // A token whose signature is good is compared: there is nothing left to guess from how long it takes.
+    if held.and_then(|held| STANDARD.decode(held).ok()).is_none_or(|held| held != token.as_bytes()) {
+        return Err("its Secret holds another token");
+    }
+    if !secret.metadata.label(INVALID_SINCE).is_empty() {
+        return Err("its Secret is labelled as no longer valid");
+    }
+    if secret.metadata.label(LAST_USED) != today() {
+        used.note(key);
+    }
+    Ok(())
+}
+
+/// Secrets whose token was used for the first time today: the controller of tokens labels them.
+#[derive(Default)]
+pub struct Used {
+    keys: Mutex<BTreeSet<String>>,
+    noted: Notify,
+}
+
+impl Used {
+    fn note(&self, key: String) {
+        if self.keys.lock().insert(key) {
+            self.noted.notify_one();
+        }
+    }
+
+    /// Waits until there are some.
+    pub async fn noted(&self) {
+        self.noted.notified().await;
+    }
+
+    /// Which they are.
+    pub fn take(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.keys.lock())
+    }
+}
