@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use crate::endpoints::Backend;
-use crate::routes::{Plan, Route, Rules, width};
+use crate::routes::{Plan, Route, Rules};
 
 /// What the configuration needs to know besides the plan.
 #[derive(Clone, Debug)]
@@ -54,46 +54,49 @@ impl Setting<'_> {
     }
 }
 
-fn host_test(host: &str) -> String {
-    match host.strip_prefix("*.") {
-        _ if host.is_empty() => String::new(),
-        // one label, as in a certificate
-        Some(rest) => format!("{{ var(txn.host) -m reg '^[^.]+\\.{}$' }} ", rest.replace('.', "\\.")),
-        None => format!("{{ var(txn.host) -m str '{host}' }} "),
-    }
-}
+/// Where requests go is looked up, not gone through: as many hosts as there are cost next to nothing. Files are named from where it runs.
+const HOSTS: &str = "hosts.map";
+const WHOLE: &str = "whole.map";
+const BEGINNINGS: &str = "beginnings.map";
 
-/// The claim that a request's host belongs to is found first, and only its routes are for the request: what no path of a host leads to
-/// must not go on to another claim's wildcard, or to whoever has the rest.
-fn owners(plan: &Plan, out: &mut String) -> bool {
-    let several = plan.hosts.values().any(|claim| Some(claim) != plan.hosts.values().next());
-    if several {
-        let mut hosts: Vec<(&String, &usize)> = plan.hosts.iter().collect();
-        // the last that holds counts
-        hosts.sort_by_key(|(host, _)| std::cmp::Reverse(width(host)));
-        for (host, claim) in hosts {
-            let test = host_test(host);
-            let when = if test.is_empty() { String::new() } else { format!(" if {}", test.trim_end()) };
-            let _ = writeln!(out, "    http-request set-var(txn.claim) str({claim}){when}");
-        }
+/// The claim that a request's host belongs to is found first: what has the host, a wildcard over it (one label, as in a certificate), or the
+/// rest. Only that claim's routes are for the request, of its host, its wildcard and its rest: what no path of a host leads to does not go on
+/// to another claim's. Of each, the whole path comes before the longest beginning.
+fn routes(plan: &Plan, out: &mut String, files: &mut Vec<(String, String)>) {
+    out.push_str(
+        "    http-request set-var(txn.host) req.hdr(host),field(1,:),rtrim(.),lower\n    \
+         http-request set-var(txn.wide) var(txn.host),regsub(^[^.]+,*)\n    http-request set-var(txn.path) path\n",
+    );
+    if let Some(claim) = plan.hosts.get("") {
+        let _ = writeln!(out, "    http-request set-var(txn.claim) str({claim})");
     }
-    several
-}
-
-fn route(route: &Route, several: bool, out: &mut String) {
-    let host = host_test(&route.host);
-    let claim = if several { format!(" {{ var(txn.claim) -m str {} }}", route.claim) } else { String::new() };
-    let line = |test: String, out: &mut String| {
-        let _ = writeln!(out, "    use_backend http_{} if {host}{test}{claim}", route.backend);
-    };
-    match (route.exact, route.path.as_str()) {
-        (false, "/") => line("{ path -m beg '/' }".into(), out),
-        (true, path) => line(format!("{{ path -m str '{path}' }}"), out),
-        (false, path) => {
-            line(format!("{{ path -m str '{path}' }}"), out);
-            line(format!("{{ path -m beg '{path}/' }}"), out);
-        }
+    for host in ["wide", "host"] {
+        let _ = writeln!(out, "    http-request set-var(txn.claim) var(txn.{host}),map_str({HOSTS})");
     }
+    for key in
+        ["concat(|,txn.host,|),concat(,txn.path)", "concat(|,txn.wide,|),concat(,txn.path)", "concat(||,txn.path)"]
+    {
+        let _ = writeln!(
+            out,
+            "    http-request set-var(txn.key) var(txn.claim),{key}\n    \
+             http-request set-var(txn.to) var(txn.key),map_str({WHOLE}) if !{{ var(txn.to) -m found }}\n    \
+             http-request set-var(txn.to) var(txn.key),concat(/),map_beg({BEGINNINGS}) if !{{ var(txn.to) -m found }}"
+        );
+    }
+    out.push_str("    use_backend http_%[var(txn.to)] if { var(txn.to) -m found }\n");
+    let mut maps = [HOSTS, WHOLE, BEGINNINGS].map(|name| (name.to_owned(), String::new()));
+    for (host, claim) in plan.hosts.iter().filter(|(host, _)| !host.is_empty()) {
+        let _ = writeln!(maps[0].1, "{host} {claim}");
+    }
+    for Route { host, path, exact, backend, claim } in &plan.routes {
+        let (map, path) = match exact {
+            true => (1, path.clone()),
+            // /a begins /a and /a/b, and not /ab
+            false => (2, format!("{}/", path.trim_end_matches('/'))),
+        };
+        let _ = writeln!(maps[map].1, "{claim}|{host}|{path} {backend}");
+    }
+    files.extend(maps);
 }
 
 fn backend(name: &str, backend: &Backend, mode: &str, out: &mut String) {
@@ -182,13 +185,9 @@ fn http(plan: &Plan, setting: &Setting<'_>, out: &mut String, files: &mut Vec<(S
     }
     out.push_str(
         "    option forwardfor\n    http-request set-header X-Forwarded-Proto https if { ssl_fc }\n    \
-         http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n    \
-         http-request set-var(txn.host) req.hdr(host),field(1,:),rtrim(.),lower\n",
+         http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n",
     );
-    let several = owners(plan, out);
-    for one in &plan.routes {
-        route(one, several, out);
-    }
+    routes(plan, out, files);
     out.push_str(
         "    default_backend http_nowhere\n\nbackend http_nowhere\n    http-request return status 404 content-type text/plain \
          string \"no Ingress has this host and path\\n\"\n",
@@ -240,6 +239,10 @@ mod tests {
     }
 
     fn text(plan: &Plan) -> String {
+        files(plan)[0].1.clone()
+    }
+
+    fn files(plan: &Plan) -> Vec<(String, String)> {
         let directory = PathBuf::from("/d");
         let setting = Setting {
             owner: "HAProxyBalancer x",
@@ -249,7 +252,7 @@ mod tests {
             connections: 100,
             account: None,
         };
-        render(plan, &setting).files[0].1.clone()
+        render(plan, &setting).files
     }
 
     #[test]
@@ -265,10 +268,10 @@ mod tests {
         let slices = [slice("a", "10.0.0.1"), slice("b", "10.0.0.2")];
         let network = Network { ingresses: &ingresses, services: &services, slices: &slices, ..Network::default() };
         let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
-        let config = text(&made);
-        assert!(config.contains("{ var(txn.host) -m str 'www.example' } { path -m beg '/' }"), "{config}");
+        let config: String = files(&made).into_iter().map(|(_, content)| content).collect();
+        assert!(config.contains("\n0|www.example|/ a_web_80\n"), "{config}");
         assert!(config.contains("server 10.0.0.1:8080 10.0.0.1:8080 check"), "{config}");
-        assert!(config.contains("{ var(txn.host) -m str 'other.example' } { path -m beg '/api/' }"), "{config}");
+        assert!(config.contains("\n1|other.example|/api/ b_web_80\n"), "{config}");
         assert!(!config.contains("10.9.9.9") && !config.contains("x.example"), "{config}");
         let of = |name: &str| made.verdicts.iter().find(|v| v.name == name).expect("has a verdict");
         assert!(of("one").refusals.is_empty() && of("one").ports == [80]);
@@ -416,10 +419,13 @@ mod tests {
             let (config, base) = (text(&made), text(&plan(&[], &Network::default(), &RULES)) + &text(&usual));
             let known: Vec<&str> = base.lines().collect();
             for line in config.lines().filter(|l| !known.contains(l)) {
-                let fine = line.starts_with("    use_backend http_a_web_80 if { ") || line.is_empty()
-                    || line == "backend http_a_web_80" || line.starts_with("    description ");
-                prop_assert!(fine, "{line}");
-                prop_assert!(line.matches('\'').count() % 2 == 0, "{line}");
+                prop_assert!(line.starts_with("    description "), "{line}");
+            }
+            // what users write is in keys of what is looked up, one on each line
+            for (name, content) in files(&made).into_iter().skip(1) {
+                prop_assert!(name.ends_with(".map") && content.lines().count() <= 1, "{name} {content}");
+                let words: Vec<&str> = content.split_whitespace().collect();
+                prop_assert!(words.is_empty() || words.len() == 2 && ["0", "a_web_80"].contains(&words[1]), "{name} {content}");
             }
         }
     }

@@ -329,7 +329,7 @@ impl Work<'_, '_> {
 }
 
 /// How much a host stands for: itself, a wildcard, the rest.
-pub(crate) fn width(host: &str) -> u8 {
+fn width(host: &str) -> u8 {
     match host {
         "" => 2,
         host if host.starts_with("*.") => 1,
