@@ -180,6 +180,23 @@ async fn a_definition_goes_with_its_objects() {
     api.eventually(WIDGETS, |code, _| code == 404).await;
 }
 
+/// Whatever is written about what a definition has stored, it goes when it is deleted, and no other waits for it.
+#[tokio::test]
+async fn no_definition_waits_for_one_that_says_odd_things() {
+    let api = Api::new().await;
+    api.define(&crd("aaas", "Aaa", json!([version("v1", json!({"type": "object"}))]))).await;
+    let path = format!("{CRDS}/aaas.example.com");
+    for (stored, shown) in [(json!([]), json!(["v1"])), (json!(["v0", "v1"]), json!(["v0", "v1"]))] {
+        let (code, crd) = api.merge(&format!("{path}/status"), &json!({"status": {"storedVersions": stored}})).await;
+        assert_eq!((code, &crd["status"]["storedVersions"]), (200, &shown));
+    }
+    let (code, status) = api.merge(&path, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!((code, causes(&status).len()), (422, 1), "{status}");
+    assert_eq!(api.delete(&path).await.0, 200);
+    api.define(&crd("widgets", "Widget", json!([version("v1", json!({"type": "object"}))]))).await;
+    api.eventually(&path, |code, _| code == 404).await;
+}
+
 #[tokio::test]
 async fn names_are_taken_once() {
     let api = Api::new().await;

@@ -545,11 +545,11 @@ fn connections_are_shared(engine: &str, instance: &str, database: &str, (sleep, 
 #[test]
 fn one_tenant_does_not_take_all_connections_of_a_shared_server() {
     if has("shared connections", POSTGRES) {
-        let words = ("select pg_sleep(20)", "too many connections for role");
+        let words = ("select pg_sleep(150)", "too many connections for role");
         connections_are_shared("postgres", "PostgresInstance", "PostgresDatabase", words);
     }
     if has("shared connections", MARIADB) {
-        let words = ("select sleep(20)", "max_user_connections");
+        let words = ("select sleep(150)", "max_user_connections");
         connections_are_shared("mysql", "MariaDBInstance", "MariaDBDatabase", words);
     }
 }

@@ -91,17 +91,22 @@ pub async fn run(server: Server, mut known: Known) {
         let due = look(&list.entries, &mut known.looked_at);
         // Served first, said to be established then.
         refresh(&server, &list.entries, &mut known);
-        let done = match settle(&server, &local, &due, &mut known.looked_at).await {
-            Ok(done) => {
-                let served = due.iter().filter_map(|entry| known.serving.get(&*entry.key));
-                served.for_each(|own| own.definition.announced.store(true, Ordering::Relaxed));
-                done
+        let mut done = true;
+        for entry in &due {
+            match settle(&server, &local, entry, &mut known.looked_at).await {
+                Ok(finished) => {
+                    if let Some(own) = known.serving.get(&*entry.key) {
+                        own.definition.announced.store(true, Ordering::Relaxed);
+                    }
+                    done &= finished;
+                }
+                // No definition waits for another.
+                Err(status) => {
+                    tracing::warn!(%status, name = &*entry.key, "a definition could not be brought up to date; trying again");
+                    done = false;
+                }
             }
-            Err(status) => {
-                tracing::debug!(%status, "a definition could not be brought up to date; trying again");
-                false
-            }
-        };
+        }
         let Ok(mut watch) = server.store().watch(TABLE, "", list.revision) else { continue };
         let done = known.serving.values_mut().fold(done, |done, own| own.outlives(server.store()) && done);
         // What waits for others' finalizers or requests is looked at again now and then.
@@ -241,39 +246,37 @@ impl Mark {
     }
 }
 
-/// Says on the definitions what was decided, and removes what is to go. Says whether nothing is left to wait for.
+/// Says on a definition what was decided, and removes what is to go. Says whether nothing is left to wait for.
 async fn settle(
     server: &Server,
     local: &Local,
-    due: &[Arc<Entry>],
+    entry: &Entry,
     looked_at: &mut BTreeMap<String, LookedAt>,
 ) -> Result<bool, Status> {
+    let mut crd = parse_stored(entry)?;
     let mut done = true;
-    for entry in due {
-        let mut crd = parse_stored(entry)?;
-        let unfinished;
-        if crd["metadata"].get("deletionTimestamp").is_some() {
-            unfinished = !remove(server, local, &crd, entry).await?;
-            done &= !unfinished;
-        } else {
-            // Names that are taken may be free one day.
-            let conflict = names::conflict(&crd, &entry.key, looked_at);
-            unfinished = conflict.is_some();
-            let status = names::accept(&crd, conflict, &server.0.now());
-            if status != crd["status"] {
-                let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}/status", entry.key);
-                crd["status"] = status;
-                match local.update(&path, &crd).await {
-                    Ok(_) => {}
-                    // Somebody changed or removed it meanwhile: it will be looked at again.
-                    Err(status) if matches!(status.code, 404 | 409) => {}
-                    Err(status) => return Err(status),
-                }
+    let unfinished;
+    if crd["metadata"].get("deletionTimestamp").is_some() {
+        done = remove(server, local, &crd, entry).await?;
+        unfinished = !done;
+    } else {
+        // Names that are taken may be free one day.
+        let conflict = names::conflict(&crd, &entry.key, looked_at);
+        unfinished = conflict.is_some();
+        let status = names::accept(&crd, conflict, &server.0.now());
+        if status != crd["status"] {
+            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}/status", entry.key);
+            crd["status"] = status;
+            match local.update(&path, &crd).await {
+                Ok(_) => {}
+                // Somebody changed or removed it meanwhile: it will be looked at again.
+                Err(status) if matches!(status.code, 404 | 409) => {}
+                Err(status) => return Err(status),
             }
         }
-        if let Some(own) = looked_at.get_mut(&*entry.key) {
-            own.unfinished = unfinished;
-        }
+    }
+    if let Some(own) = looked_at.get_mut(&*entry.key) {
+        own.unfinished = unfinished;
     }
     Ok(done)
 }

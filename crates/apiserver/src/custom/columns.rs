@@ -69,17 +69,11 @@ fn cell(column: &Column, object: &Value, now: i64) -> Value {
             Some(text) => age(text, now).into(),
             None => Value::Null,
         },
-        // Several hits are shown in a row, as kubectl's own JSONPath printer does.
-        _ => {
-            let texts: Vec<String> = found
-                .iter()
-                .map(|value| match &**value {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                })
-                .collect();
-            texts.join(",").into()
-        }
+        // Of several hits the first is shown.
+        _ => match &**first {
+            Value::String(text) => text.as_str().into(),
+            other => other.to_string().into(),
+        },
     }
 }
 

@@ -28,9 +28,7 @@ pub async fn get(cx: &Context) -> Result<Response<Body>, Status> {
     let paths = Paths::of(cx);
     if cx.resource.is_custom() && object.pointer(&paths.spec).and_then(Value::as_i64).is_none() {
         let dotted = paths.spec.replace('/', ".");
-        return Err(Status::internal(format!(
-            "Internal error occurred: the spec replicas field {dotted:?} does not exist"
-        )));
+        return Err(Status::internal(format!("the spec replicas field {dotted:?} does not exist")));
     }
     Ok(shown(cx, 200, &scale_of(cx, &object, &paths), SCALE))
 }

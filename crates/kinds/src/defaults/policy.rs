@@ -160,7 +160,7 @@ pub(super) fn admission_policy_binding(binding: &mut Value) {
     match_resources(binding, "spec.matchResources");
 }
 
-/// Names that follow from the kind, and no conversion.
+/// Names that follow from the kind, no conversion, and what is stored if nothing says so.
 pub(super) fn custom_resource_definition(definition: &mut Value) {
     let kind = text(definition, "spec.names.kind").to_owned();
     if let Some(names) = object_mut(definition, "spec.names") {
@@ -173,6 +173,14 @@ pub(super) fn custom_resource_definition(definition: &mut Value) {
         fill(spec, "conversion", json!({"strategy": "None"}));
     }
     service_port(definition, "spec.conversion.webhook.clientConfig.service");
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    let stored = versions.into_iter().find(|version| version["storage"] == true).map(|version| version["name"].clone());
+    let said = definition["status"]["storedVersions"].as_array().is_some_and(|stored| !stored.is_empty());
+    if let Some(stored) =
+        stored.filter(|_| !said && (definition["status"].is_null() || definition["status"].is_object()))
+    {
+        definition["status"]["storedVersions"] = json!([stored]);
+    }
 }
 
 pub(super) fn api_service(service: &mut Value) {

@@ -271,6 +271,7 @@ fn each_kind_gets_its_defaults() {
                 ("spec.names.singular", json!("widget")),
                 ("spec.names.listKind", json!("WidgetList")),
                 ("spec.conversion", json!({"strategy": "None"})),
+                ("status.storedVersions", json!(["v1"])),
             ],
         ),
         (

@@ -368,10 +368,13 @@ fn number(value: &Value, schema: Schema<'_>, rules: &Rules, name: &str, outcome:
     }
 }
 
-/// Whether a number has no fraction, save for what rounding adds.
+/// Whether a number has no fraction, save for what rounding adds, as Kubernetes tells it: none that is too large to know, and what
+/// falls short of a whole number is not one.
 fn is_whole(float: f64) -> bool {
-    let distance = (float - float.round()).abs();
-    distance == 0.0 || distance < f64::EPSILON * float.abs().max(1.0)
+    const KNOWN: f64 = 9_007_199_254_740_991.0;
+    let whole = float.trunc();
+    let close = || whole > 0.0 && (float - whole) / (float + whole) < 1e-9;
+    float.abs() <= KNOWN && (float == whole || close())
 }
 
 /// A number as JSON, whole ones as such.
