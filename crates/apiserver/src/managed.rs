@@ -127,6 +127,11 @@ fn with_tracker<R>(cx: &Context, converter: &dyn Converter, work: impl FnOnce(Tr
 pub async fn update(cx: &Context, old: Option<&Value>, new: &mut Value, said: &[Said], manager: &str, now: &str) {
     let mut before = Vec::new();
     for Said { place, value, within } in said {
+        if place == "/metadata/managedFields" {
+            // A wish to forget them, which the way through another version may have dropped.
+            put(new, place, Some(value.clone()));
+            continue;
+        }
         // Outside of lists that are compared as a whole, an empty list is only seen where none is written, too.
         if *within || new.pointer(place) == Some(&Value::Null) {
             before.push((place, put(new, place, Some(value.clone()))));

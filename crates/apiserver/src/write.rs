@@ -323,7 +323,10 @@ impl Context {
         }
         match &current.entry {
             None if unchanged => return Ok(Plan::nothing(Answer::Object { code: 200, object: new })),
-            Some(entry) if unchanged && resource.is_stored(entry, &new).await? => {
+            // What is applied and changes nothing is not even converted.
+            Some(entry)
+                if unchanged && (tracked && !resource.is_custom() || resource.is_stored(entry, &new).await?) =>
+            {
                 return Ok(Plan::nothing(Answer::Unchanged(entry.clone())));
             }
             _ => {}

@@ -91,10 +91,19 @@ async fn what_an_older_version_says_in_another_order_is_stored_so() {
     let pods = json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": target}});
     let spec = json!({"maxReplicas": 2, "minReplicas": 1, "scaleTargetRef": {"kind": "ReplicationController", "name": "d"}, "metrics": [cpu, pods]});
     api.create(&of("v2"), &json!({"metadata": {"name": "h"}, "spec": spec})).await;
+    let nothing = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler"}).to_string();
+    let path = format!("{}/h?fieldManager=m", of("v1"));
+    let (code, _) = api.send(http::Method::PATCH, &path, "application/apply-patch+yaml", nothing).await;
+    let (_, now) = api.get(&format!("{}/h", of("v2"))).await;
+    assert_eq!((code, &now["spec"]["metrics"]), (200, &json!([cpu, pods])), "nothing was applied");
     let (code, _) = api.merge(&format!("{}/h", of("v1")), &json!({"spec": {"minReplicas": 1}})).await;
     let (_, now) = api.get(&format!("{}/h", of("v2"))).await;
     assert_eq!((code, &now["spec"]["metrics"]), (200, &json!([pods, cpu])));
-    let version = &now["metadata"]["resourceVersion"];
+    let mut forgetful = api.get(&format!("{}/h", of("v1"))).await.1;
+    forgetful["metadata"]["managedFields"] = json!([]);
+    let (code, forgotten) = api.put(&format!("{}/h", of("v1")), &forgetful).await;
+    assert_eq!((code, &forgotten["metadata"]["managedFields"]), (200, &Value::Null));
+    let version = &forgotten["metadata"]["resourceVersion"];
     let (_, same) = api.merge(&format!("{}/h", of("v1")), &json!({"spec": {"minReplicas": 1}})).await;
     assert_eq!(&same["metadata"]["resourceVersion"], version);
 }

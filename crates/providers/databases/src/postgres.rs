@@ -457,16 +457,16 @@ mod tests {
         assert!(content.ends_with("unix_socket_directories = '/r'\n"), "what is ours is last and holds: {content}");
         assert!(spec.refused::<Postgres>().is_none());
         let cases = [
-            ("a\nb", "x", "no setting has this name"),
+            ("a\nb", "nothing", "no setting has this name"),
             ("c", "x\narchive_command = 'evil'", "no more than a line"),
             ("Port", "5555", "Conductor sets it itself"),
             ("include", "/etc/passwd", "Conductor sets it itself"),
-            ("data_directory", "/", "Conductor sets it itself"),
+            ("data_directory", "/elsewhere", "Conductor sets it itself"),
         ];
         for (key, value, why) in cases {
             let spec = InstanceSpec { settings: [(key.to_owned(), value.into())].into(), ..InstanceSpec::default() };
             let refused = spec.refused::<Postgres>().unwrap_or_default();
-            assert!(refused.contains(key) && refused.contains(why), "{refused}");
+            assert!(refused.contains(&format!("{key:?}")) && refused.contains(why), "{refused}");
             assert!(!Postgres::configuration(&spec, 64 << 20, &place).content.contains(value), "{key}");
         }
         assert!(content.contains("shared_buffers = 16MB"), "{content}");
