@@ -526,12 +526,13 @@ fn connections_are_shared(engine: &str, instance: &str, database: &str, (sleep, 
     claim(&world, "db", json!({"engine": engine, "class": "standard"}));
     let own = world.details(CLAIMS, "db");
     let (path, _) = behind(&world, "db");
-    let holding: Vec<_> = (0..2)
-        .map(|_| {
-            let (own, sleep) = (own.clone(), sleep.to_owned());
-            std::thread::spawn(move || sql(&own, &sleep))
-        })
-        .collect();
+    let enough = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for _ in 0..2 {
+        let (own, sleep, enough) = (own.clone(), sleep.to_owned(), enough.clone());
+        // whoever looks whether it is full may have the place for a moment
+        let hold = move || while sql(&own, &sleep).is_err() && !enough.load(std::sync::atomic::Ordering::Relaxed) {};
+        std::thread::spawn(hold);
+    }
     soon("full", || sql(&own, "select 1").err().filter(|why| why.contains(full)));
     world.poke(&path);
     std::thread::sleep(Duration::from_secs(1));
@@ -539,7 +540,7 @@ fn connections_are_shared(engine: &str, instance: &str, database: &str, (sleep, 
     // more of them is only a matter of the spec
     world.patch(&path, json!({"spec": {"maxConnections": 5}}));
     sql_soon(&own, "select 1");
-    drop(holding);
+    enough.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
 #[test]
