@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conductor_apiserver::audit::{Audit, Level, Policy};
+use conductor_apiserver::audit::{Audit, Keep, Level, Policy};
 use conductor_apiserver::http::Listening;
 use conductor_apiserver::{Options as ServerOptions, Server, User, pki};
 use conductor_managers::{Managers, Options, install};
@@ -43,6 +43,15 @@ pub struct Args {
     /// What the audit log says about which requests: a Policy of audit.k8s.io/v1 [default: metadata of everything]
     #[arg(long, value_name = "YAML", requires = "audit_log_file")]
     audit_policy_file: Option<PathBuf>,
+    /// How large the audit log gets before it is put aside, beside it with the time in its name, and begun anew; 0: it grows on
+    #[arg(long, value_name = "MIB", requires = "audit_log_file", default_value_t = 100)]
+    audit_log_maxsize: u64,
+    /// How many audit logs that were put aside are kept, the newest; 0: all
+    #[arg(long, value_name = "FILES", requires = "audit_log_file", default_value_t = 10)]
+    audit_log_maxbackup: usize,
+    /// For how many days audit logs that were put aside are kept; 0: for ever
+    #[arg(long, value_name = "DAYS", requires = "audit_log_file", default_value_t = 0)]
+    audit_log_maxage: u64,
 }
 
 /// How long the managers lead without a word: a `conductor manager` beside this server waits as long.
@@ -82,7 +91,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 Some(path) => Policy::open(path).with_context(|| format!("cannot use {}", path.display()))?,
                 None => Policy::at(Level::Metadata),
             };
-            Some(Audit::open(file, policy).with_context(|| format!("cannot write {}", file.display()))?)
+            let keep = Keep {
+                size: args.audit_log_maxsize.saturating_mul(1 << 20),
+                backups: args.audit_log_maxbackup,
+                age: Duration::from_secs(args.audit_log_maxage.saturating_mul(24 * 3600)),
+            };
+            Some(Audit::open(file, keep, policy).with_context(|| format!("cannot write {}", file.display()))?)
         }
     };
     let server = Server::start(ServerOptions {

@@ -1,8 +1,8 @@
 //! The audit log: who did what to what, one JSON line per stage of a request.
 
+mod file;
 mod policy;
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+pub use file::Keep;
 pub use policy::{Level, Policy, PolicyError};
 
 use crate::body::Body;
@@ -38,17 +39,15 @@ pub struct Record {
 }
 
 impl Audit {
-    /// Appends to a file that only its owner may read.
-    pub fn open(file: &Path, policy: Policy) -> std::io::Result<Audit> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let file = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
+    /// Appends to a file that only its owner may read, and keeps so much of it.
+    pub fn open(file: &Path, keep: Keep, policy: Policy) -> std::io::Result<Audit> {
+        let mut out = file::Rotated::open(file, keep)?;
         let (lines, mut incoming) = mpsc::channel::<String>(WAITING);
         std::thread::Builder::new().name("audit".into()).spawn(move || {
-            let mut out = std::io::BufWriter::with_capacity(64 * 1024, file);
             while let Some(line) = incoming.blocking_recv() {
-                let mut result = out.write_all(line.as_bytes());
+                let mut result = out.write(&line);
                 while let Ok(line) = incoming.try_recv() {
-                    result = result.and(out.write_all(line.as_bytes()));
+                    result = result.and(out.write(&line));
                 }
                 if let Err(error) = result.and_then(|()| out.flush()) {
                     tracing::error!(%error, "the audit log cannot be written");

@@ -40,7 +40,7 @@ pub fn objects(provider: &Provider) -> Vec<Value> {
         administer.push(json!({"apiGroups": [group], "resources": [own], "verbs": all}));
     }
     rules.push(
-        json!({"apiGroups": ["conductor.io"], "resources": ["providers"], "verbs": ["get"], "resourceNames": [name]}),
+        json!({"apiGroups": ["conductor.io"], "resources": ["providers"], "verbs": ["get", "list", "watch"], "resourceNames": [name]}),
     );
     rules.push(
         json!({"apiGroups": ["conductor.io"], "resources": ["providers/status"], "verbs": ["patch"], "resourceNames": [name]}),

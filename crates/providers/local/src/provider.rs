@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::home::Home;
 use crate::kind::{Finding, Kind, Scene, Wake};
@@ -33,8 +37,8 @@ pub struct Provider {
 
 /// How often is looked whether what was missing is there, and whether what was there still is.
 const CHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-/// How often is looked whether someone asks for an audit.
-const ASKED: Duration = Duration::from_millis(500);
+/// When something is tried again that the API server did not answer.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Runs a provider for ever. What its machine lacks, and what it finds when asked for an audit, is in its `Provider` object:
 ///
@@ -83,7 +87,7 @@ async fn note_promised(driver: &Driver, ledger: &Ledger) {
             Ok(objects) => break objects,
             Err(trouble) => tracing::debug!(kind = driver.kind.kind(), %trouble, "will ask again what there is"),
         }
-        tokio::time::sleep(ASKED).await;
+        tokio::time::sleep(AGAIN).await;
     };
     for object in objects.iter().filter(|object| object.was_ready()) {
         for (stock, amount) in driver.kind.promised(object) {
@@ -107,24 +111,38 @@ impl Presence {
     }
 
     async fn run(self) {
-        let mut checked: Option<tokio::time::Instant> = None;
+        let mut checked: Option<Instant> = None;
         let mut said = Value::Null;
+        let mut shown = watch_object(self.api(), self.name).default_backoff().boxed();
+        let mut own = None;
         loop {
             let lacks = |kind: &Value| kind["available"] == false || !kind["lacks"].is_null();
             let lacking = said.as_array().is_none_or(|kinds| kinds.iter().any(lacks));
             let pause = if lacking { CHECK.0 } else { CHECK.1 };
             if checked.is_none_or(|at| at.elapsed() >= pause) {
-                checked = Some(tokio::time::Instant::now());
+                checked = Some(Instant::now());
                 let kinds = self.check().await;
-                if kinds != said && self.tell(&kinds).await && self.say(json!({"kinds": kinds})).await {
+                if kinds != said && self.tell(&kinds).await && self.say(json!({"kinds": kinds})).await.is_some() {
                     said = kinds;
                 }
             }
-            if let Some(number) = self.asked().await {
+            if let Some(number) = own.as_ref().and_then(asked) {
                 let findings = self.audit().await;
-                self.say(json!({"audited": number, "auditedAt": now(), "findings": findings})).await;
+                let answer = json!({"audited": number, "auditedAt": now(), "findings": findings});
+                own = self.say(answer).await.or(own);
             }
-            tokio::time::sleep(ASKED).await;
+            let pause = match own.as_ref().and_then(asked) {
+                Some(_) => AGAIN,
+                None => pause.saturating_sub(checked.map_or(Duration::ZERO, |at| at.elapsed())),
+            };
+            tokio::select! {
+                event = shown.next() => match event {
+                    Some(Ok(object)) => own = object,
+                    Some(Err(error)) => tracing::debug!(provider = self.name, %error, "the Provider object is not shown"),
+                    None => tokio::time::sleep(AGAIN).await,
+                },
+                () = tokio::time::sleep(pause) => {}
+            }
         }
     }
 
@@ -182,13 +200,6 @@ impl Presence {
         }
     }
 
-    /// The audit that is asked for and not yet answered.
-    async fn asked(&self) -> Option<i64> {
-        let object = self.api().get_opt(self.name).await.ok()??;
-        let wanted = object.data["spec"]["audit"].as_i64()?;
-        (wanted > object.data["status"]["audited"].as_i64().unwrap_or(0)).then_some(wanted)
-    }
-
     async fn audit(&self) -> Value {
         let mut findings: Vec<Finding> = crate::stray::audit(self.name, &self.home);
         for driver in &self.drivers {
@@ -212,14 +223,19 @@ impl Presence {
         each.collect()
     }
 
-    async fn say(&self, status: Value) -> bool {
+    /// Says something in the Provider object; gives it as it is then.
+    async fn say(&self, status: Value) -> Option<DynamicObject> {
         let patch = Patch::Merge(json!({"status": status}));
-        match self.api().patch_status(self.name, &PatchParams::default(), &patch).await {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::debug!(provider = self.name, %error, "the Provider object could not be written");
-                false
-            }
-        }
+        let said = self.api().patch_status(self.name, &PatchParams::default(), &patch).await;
+        said.inspect_err(|error| {
+            tracing::debug!(provider = self.name, %error, "the Provider object could not be written");
+        })
+        .ok()
     }
+}
+
+/// The audit that is asked for and not yet answered.
+fn asked(provider: &DynamicObject) -> Option<i64> {
+    let wanted = provider.data["spec"]["audit"].as_i64()?;
+    (wanted > provider.data["status"]["audited"].as_i64().unwrap_or(0)).then_some(wanted)
 }

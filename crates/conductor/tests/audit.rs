@@ -1,0 +1,81 @@
+//! `conductor audit` and the audit log of the real binary.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Conductor, block_on};
+use serde_json::Value;
+
+/// What a command of the binary says, and whether it ended well.
+fn run(kubeconfig: &Path, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    let done = command.args(arguments).env("KUBECONFIG", kubeconfig).output().expect("runs");
+    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    (done.status.success(), said)
+}
+
+fn events(log: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(log).expect("an audit log");
+    // The last line may be half written.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("is JSON")).collect()
+}
+
+/// The files of an audit log, those that were put aside first.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(directory).expect("is there").map(|file| file.expect("is there").path());
+    let mut all: Vec<PathBuf> = all.filter(|path| path.extension().is_some_and(|own| own == "log")).collect();
+    all.sort_by_key(|path| (path.ends_with("audit.log"), path.clone()));
+    all
+}
+
+/// Providers are told of an audit; whoever has nothing to do asks for nothing.
+#[test]
+fn providers_wait_to_be_asked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("audit.log");
+    let data = directory.path().join("data");
+    let conductor = Conductor::start(&data, &["--audit-log-file", log.to_str().expect("is text")]);
+    let kubeconfig = data.join("kubeconfig");
+    for _ in 0..2 {
+        let (well, said) = run(&kubeconfig, &["audit"]);
+        assert!(well && said.contains("everything is as it must be"), "{said}");
+    }
+    let own = |event: &&Value| {
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        user.starts_with("system:serviceaccount:conductor-system:provider-")
+            && event["objectRef"]["resource"] == "providers"
+    };
+    let events = events(&log);
+    let verbs: Vec<&str> = events.iter().filter(own).filter_map(|event| event["verb"].as_str()).collect();
+    assert!(!verbs.contains(&"get"), "{verbs:?}");
+    assert!(verbs.contains(&"watch") && verbs.contains(&"patch"), "{verbs:?}");
+    drop(conductor);
+}
+
+#[test]
+fn a_full_audit_log_is_put_aside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let logs = directory.path().join("logs");
+    std::fs::create_dir(&logs).expect("is made");
+    let log = logs.join("audit.log").display().to_string();
+    let bounds = ["--audit-log-file", &log, "--audit-log-maxsize", "1", "--audit-log-maxbackup", "2"];
+    let conductor = Conductor::start(&directory.path().join("data"), &bounds);
+    let long = "x".repeat(8000);
+    block_on(async {
+        let mut connection = conductor.endpoint.connect().await.expect("connects");
+        for at in 0..700 {
+            let path = format!("/api/v1/namespaces/default/configmaps?limit={at}&{long}");
+            assert_eq!(connection.request("GET", &path, None).await.expect("is answered").code, 200);
+        }
+    });
+    drop(conductor);
+    let files = files(&logs);
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in &files {
+        assert!(file.metadata().expect("is there").len() <= 1 << 20, "{file:?}");
+        assert!(!events(file).is_empty(), "{file:?}");
+    }
+}
