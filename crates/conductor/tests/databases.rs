@@ -517,15 +517,20 @@ fn what_is_kept_of_a_claim_is_shut_to_who_had_it() {
     }
 }
 
-/// Whoever has as many connections as it may is told so, keeps its claim, and leaves the others theirs.
-fn connections_are_shared(engine: &str, instance: &str, database: &str, (sleep, full): (&str, &str)) {
+/// Whoever has as many connections as it may is told so, is well, and leaves the others theirs.
+fn connections_are_shared(instance: &str, database: &str, (sleep, full): (&str, &str)) {
     let world = World::new();
     shared_server(&world, instance);
-    let template = json!({"serverSecretRef": {"name": shared_secret(instance)}, "maxConnections": 2});
-    class(&world, "standard", "Delete", database, template);
-    claim(&world, "db", json!({"engine": engine, "class": "standard"}));
-    let own = world.details(CLAIMS, "db");
-    let (path, _) = behind(&world, "db");
+    let all = format!("{INSTANCES}/{}s", database.to_ascii_lowercase());
+    let object = json!({
+        "apiVersion": "database.local.conductor.io/v1alpha1", "kind": database, "metadata": {"name": "db"},
+        "spec": {"serverSecretRef": {"name": shared_secret(instance)}, "maxConnections": 2},
+    });
+    world.create(&all, &object);
+    let path = format!("{all}/db");
+    let made = world.until(&path, "ready", ready);
+    let own =
+        world.secret("conductor-system", made["status"]["connectionSecretRef"]["name"].as_str().expect("is named"));
     let enough = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     for _ in 0..2 {
         let (own, sleep, enough) = (own.clone(), sleep.to_owned(), enough.clone());
@@ -547,11 +552,11 @@ fn connections_are_shared(engine: &str, instance: &str, database: &str, (sleep, 
 fn one_tenant_does_not_take_all_connections_of_a_shared_server() {
     if has("shared connections", POSTGRES) {
         let words = ("select pg_sleep(150)", "too many connections for role");
-        connections_are_shared("postgres", "PostgresInstance", "PostgresDatabase", words);
+        connections_are_shared("PostgresInstance", "PostgresDatabase", words);
     }
     if has("shared connections", MARIADB) {
         let words = ("select sleep(150)", "max_user_connections");
-        connections_are_shared("mysql", "MariaDBInstance", "MariaDBDatabase", words);
+        connections_are_shared("MariaDBInstance", "MariaDBDatabase", words);
     }
 }
 
