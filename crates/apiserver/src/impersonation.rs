@@ -14,7 +14,7 @@ use crate::user::User;
 /// The user that a request acts as: the `Impersonate-*` headers', if its own user may do that.
 pub fn effective(server: &Inner, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let name = text("impersonate-user");
+    let name = text("impersonate-user").filter(|name| !name.is_empty());
     let groups: Vec<String> = headers
         .get_all("impersonate-group")
         .iter()

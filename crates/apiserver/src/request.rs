@@ -1,5 +1,7 @@
 //! What a request asks for: path and query, taken apart once, the way Kubernetes does.
 
+use machinery::names;
+use machinery::selector::FieldSelector;
 use machinery::status::Status;
 use std::borrow::Cow;
 
@@ -128,12 +130,12 @@ impl RequestInfo {
                 _ => {}
             }
         }
-        if matches!(&*info.verb, "list" | "watch" | "deletecollection") && info.name.is_empty() {
+        if matches!(&*info.verb, "list" | "watch") && info.name.is_empty() {
             // A selector on the name is authorized like a request for that name.
-            if let Some(name) = query.get("fieldSelector").and_then(|text| text.strip_prefix("metadata.name=")) {
-                if !name.contains(',') {
-                    info.name = name.trim_start_matches('=').to_owned();
-                }
+            let selector = query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
+            let name = selector.as_ref().and_then(|selector| selector.exact("metadata.name"));
+            if let Some(name) = name.filter(|name| names::path_segment_name(name).is_empty()) {
+                info.name = name.to_owned();
             }
         }
         Ok(info)
@@ -310,6 +312,10 @@ mod tests {
         check("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection apps/v1 ns=a deployments  sub=");
         check("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", "get apps/v1 ns=a deployments d sub=scale");
         check("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx", "list /v1 ns= pods x sub=");
+        check("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn,metadata.name%3D%3Dx", "list /v1 ns= pods x sub=");
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name!%3Dx", "list /v1 ns= pods  sub=");
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name%3D..", "list /v1 ns= pods  sub=");
+        check("DELETE", "/api/v1/pods?fieldSelector=metadata.name%3Dx", "deletecollection /v1 ns= pods  sub=");
         assert!(!parse("GET", "/version").is_resource);
         assert!(!parse("GET", "/api/v1").is_resource);
         assert!(!parse("GET", "/apis/apps/v1").is_resource);

@@ -129,7 +129,7 @@ impl Context {
         let nothing = Value::Null;
         let renamed;
         let mut attributes = self.attributes(view, Operation::Create, &name, object, &nothing, options.dry_run);
-        let mut checks = self.namespace_check(view, &namespace)?;
+        let mut checks = self.namespace_check(view, &namespace, &name)?;
         let system: Vec<(&str, Value)> =
             ["uid", "creationTimestamp"].map(|field| (field, attributes.object["metadata"][field].clone())).into();
         self.mutate(&mut attributes).await?;
@@ -403,7 +403,7 @@ impl Context {
     }
 
     /// A namespaced object needs its namespace, and one that stays: the commit checks that it is as it was seen here.
-    pub fn namespace_check(&self, view: &View<'_>, namespace: &str) -> Result<Vec<Op>, Status> {
+    pub fn namespace_check(&self, view: &View<'_>, namespace: &str, name: &str) -> Result<Vec<Op>, Status> {
         if !self.resource.namespaced || self.server.namespaces_optional(&self.resource) {
             return Ok(Vec::new());
         }
@@ -415,8 +415,7 @@ impl Context {
         };
         if self.server.is_terminating(&entry) {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-            let meta_name = self.info.name.clone();
-            let status = Status::forbidden(&self.resource.group, &self.resource.plural, &meta_name, why);
+            let status = Status::forbidden(&self.resource.group, &self.resource.plural, name, why);
             return Err(status.cause(
                 "NamespaceTerminating",
                 "metadata.namespace",

@@ -27,7 +27,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         return Err(Status::method_not_allowed());
     }
     if matches!((&*info.subresource, &*info.verb), ("token" | "binding" | "eviction", "create")) {
-        cx.namespace_check(&View::new(&cx.server.store), &info.namespace)?;
+        cx.namespace_check(&View::new(&cx.server.store), &info.namespace, &info.name)?;
     }
     match (&*info.subresource, &*info.verb) {
         ("scale", "get") => super::scale::get(cx).await,
@@ -121,6 +121,15 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
     let path = machinery::field::Path::root("spec").child("expirationSeconds");
     let mut errors = Vec::new();
+    for field in ["name", "namespace"] {
+        let said = request["metadata"][field].as_str().unwrap_or_default();
+        let own = if field == "name" { &cx.info.name } else { &cx.info.namespace };
+        if !said.is_empty() && said != own {
+            let detail = format!("must match the service account {field} if specified");
+            let path = machinery::field::Path::root("metadata").child(field);
+            errors.push(machinery::field::Error::invalid(&path, said, detail));
+        }
+    }
     if seconds < 600 {
         errors.push(machinery::field::Error::invalid(
             &path,
