@@ -12,8 +12,8 @@ use crate::types::ResourceType;
 pub struct World<'w> {
     /// The type.
     pub kind: &'w ResourceType,
-    /// Every claim.
-    pub claims: Vec<&'w Value>,
+    /// Every claim; `None`: not ours to see, and what is about them is not checked.
+    pub claims: Option<Vec<&'w Value>>,
     /// Every resource.
     pub resources: Vec<&'w Value>,
     /// Every implementation that bears our label.
@@ -42,6 +42,9 @@ pub struct Violation {
 
 type Check = fn(&World<'_>) -> Vec<(String, String)>;
 
+/// The invariant of claims that resources refer to.
+pub const HAS_ITS_CLAIM: &str = "a reference has its claim";
+
 /// Every invariant with its name.
 pub const INVARIANTS: [(&str, Holds, Check); 8] = [
     ("no more claims or amount than a resource has", Holds::Always, no_overcommitment),
@@ -49,7 +52,7 @@ pub const INVARIANTS: [(&str, Holds, Check); 8] = [
     ("one resource says Bound for a claim", Holds::Always, one_bound_resource),
     ("a claim has one resource", Holds::AtRest, one_resource),
     ("a bound pair agrees", Holds::AtRest, bound_pairs_agree),
-    ("a reference has its claim", Holds::AtRest, no_dangling_reference),
+    (HAS_ITS_CLAIM, Holds::AtRest, no_dangling_reference),
     ("an implementation has its resource", Holds::AtRest, no_orphan),
     ("nothing is made twice", Holds::AtRest, nothing_doubled),
 ];
@@ -148,7 +151,7 @@ fn one_resource(world: &World<'_>) -> Vec<(String, String)> {
 fn bound_pairs_agree(world: &World<'_>) -> Vec<(String, String)> {
     let by_name: BTreeMap<&str, &&Value> = world.resources.iter().map(|r| (text(&r["metadata"]["name"]), r)).collect();
     let mut broken = Vec::new();
-    for claim in world.claims.iter().filter(|c| phase(c) == "Bound") {
+    for claim in world.claims.iter().flatten().filter(|c| phase(c) == "Bound") {
         match by_name.get(text(&claim["spec"]["resourceName"])) {
             None => broken.push((name(claim), "is Bound to a resource that does not exist".to_owned())),
             Some(resource) if !referred(resource).contains(&uid(claim)) => {
@@ -164,7 +167,8 @@ fn bound_pairs_agree(world: &World<'_>) -> Vec<(String, String)> {
 }
 
 fn no_dangling_reference(world: &World<'_>) -> Vec<(String, String)> {
-    let claims: BTreeMap<&str, &&Value> = world.claims.iter().map(|c| (uid(c), c)).collect();
+    let Some(claims) = &world.claims else { return Vec::new() };
+    let claims: BTreeMap<&str, &&Value> = claims.iter().map(|c| (uid(c), c)).collect();
     let mut broken = Vec::new();
     for resource in &world.resources {
         for claim in referred(resource) {
@@ -241,12 +245,31 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
     for volume in of_kind("PersistentVolume").filter(|v| phase(v) == "Bound") {
         let claim = text(&volume["spec"]["claimRef"]["uid"]);
         if !claims.contains(claim) {
-            broken.push(violation(
-                "a reference has its claim",
-                volume,
-                format!("is Bound to claim {claim}, which does not exist"),
-            ));
+            broken.push(violation(HAS_ITS_CLAIM, volume, format!("is Bound to claim {claim}, which does not exist")));
         }
     }
     broken
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn without_the_claims_the_rest_is_checked() {
+        let kind = json!({"spec": {"group": "a.example.com", "version": "v1", "names": {"resource": "Database"}}});
+        let kind = ResourceType::parse(&kind).unwrap();
+        let claim = |uid: &str| json!({"namespace": "n", "name": uid, "uid": uid});
+        let resource =
+            json!({"kind": "Database", "metadata": {"name": "d"}, "spec": {"claimRefs": [claim("a"), claim("b")]}});
+        let broken = |claims| {
+            let world = World { kind: &kind, claims, resources: vec![&resource], implementations: Vec::new() };
+            violations(&world, true).iter().map(|own| own.invariant).collect::<BTreeSet<_>>()
+        };
+        let too_many = "no more claims or amount than a resource has";
+        assert_eq!(broken(None), BTreeSet::from([too_many]));
+        assert_eq!(broken(Some(Vec::new())), BTreeSet::from([too_many, HAS_ITS_CLAIM]));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +15,17 @@ fn run(kubeconfig: &Path, arguments: &[&str]) -> (bool, String) {
     let done = command.args(arguments).env("KUBECONFIG", kubeconfig).output().expect("runs");
     let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     (done.status.success(), said)
+}
+
+/// A directory with one for data, which servers, that run as users of their own, get to.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    std::fs::create_dir(&data).expect("is made");
+    for path in [directory.path(), &data] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("may");
+    }
+    directory
 }
 
 fn events(log: &Path) -> Vec<Value> {
@@ -34,7 +46,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 /// Providers are told of an audit; whoever has nothing to do asks for nothing.
 #[test]
 fn providers_wait_to_be_asked() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory();
     let log = directory.path().join("audit.log");
     let data = directory.path().join("data");
     let conductor = Conductor::start(&data, &["--audit-log-file", log.to_str().expect("is text")]);
@@ -57,7 +69,7 @@ fn providers_wait_to_be_asked() {
 
 #[test]
 fn a_full_audit_log_is_put_aside() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory();
     let logs = directory.path().join("logs");
     std::fs::create_dir(&logs).expect("is made");
     let log = logs.join("audit.log").display().to_string();
@@ -78,4 +90,47 @@ fn a_full_audit_log_is_put_aside() {
         assert!(file.metadata().expect("is there").len() <= 1 << 20, "{file:?}");
         assert!(!events(file).is_empty(), "{file:?}");
     }
+}
+
+/// What is not somebody's to see is said and skipped; the rest is checked.
+#[test]
+fn each_party_audits_what_is_theirs() {
+    let directory = directory();
+    let data = directory.path().join("data");
+    let conductor = Conductor::start(&data, &[]);
+    let admin = data.join("kubeconfig");
+    let people = [
+        ("ina", &["--role", "infrastructure-admin"][..]),
+        ("claus", &["--role", "cluster-admin"]),
+        ("jane", &["--role", "user", "-n", "shop"]),
+    ];
+    let [ina, claus, jane] = people.map(|(name, role)| {
+        let file = directory.path().join(name);
+        let to = ["-o", file.to_str().expect("is text"), "--data-dir", data.to_str().expect("is text")];
+        let (well, said) = run(&admin, &[&["user", "add", name], role, &to].concat());
+        assert!(well, "{said}");
+        file
+    });
+    let outside = "what is outside";
+    for (who, sees, does_not) in [
+        (&admin, &[][..], &[][..]),
+        (&ina, &[outside, " PersistentVolume,"], &["PersistentVolumeClaim", "RelationalDatabase,"]),
+        (&claus, &[" PersistentVolumeClaim", " RelationalDatabase"], &[outside, "DirectoryVolume"]),
+        (&jane, &[], &[outside, " PersistentVolume,", "PersistentVolumeClaim", "RelationalDatabase,"]),
+    ] {
+        let (well, said) = run(who, &["audit"]);
+        let end =
+            if does_not.is_empty() { "everything is as it must be" } else { "what is yours to see is as it must be" };
+        assert!(well && said.ends_with(&format!("{end}\n")), "{who:?}: {said}");
+        assert!(sees.iter().all(|word| !said.contains(word)), "{who:?}: {said}");
+        assert!(does_not.iter().all(|word| said.contains(word)), "{who:?}: {said}");
+    }
+
+    // Something of nobody's lies in the provider's directory: whoever may ask providers is told.
+    std::fs::create_dir_all(data.join("providers/volumes/directories/of-nobody")).expect("is made");
+    for (who, told) in [(&admin, true), (&ina, true), (&claus, false), (&jane, false)] {
+        let (well, said) = run(who, &["audit"]);
+        assert_eq!((well, said.contains("directory-has-volume")), (!told, told), "{who:?}: {said}");
+    }
+    drop(conductor);
 }

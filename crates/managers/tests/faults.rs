@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 impl Cluster {
     async fn findings(&self) -> Vec<String> {
-        let findings = inspect::audit(&self.api).await.expect("an audit");
-        findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect()
+        let audited = inspect::audit(&self.api).await.expect("an audit");
+        audited.findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect()
     }
 
     /// Waits until every claim of a kind says Bound and no invariant is broken.
@@ -251,7 +251,7 @@ async fn check_provisioning_races(ordered: bool, seed: u64) {
     for i in 0..8 {
         cluster.create(&database_claim(&format!("c{i}"))).await;
         // what must hold after every single write holds here and now
-        let broken = inspect::check(&cluster.api, false).await.expect("an answer");
+        let broken = inspect::check(&cluster.api, false).await.expect("an answer").findings;
         assert!(broken.is_empty(), "seed {seed}: {}", broken[0].message);
         if i % 2 == 1 {
             tokio::time::sleep(Duration::from_millis(one.draw() % 40)).await;

@@ -73,7 +73,7 @@ async fn wrong(api: &Api, count: usize) -> Result<String, conductor_managers::Fa
     if made != count {
         wrong += &format!("{made} databases were made for {count} claims\n");
     }
-    for finding in inspect::audit(api).await? {
+    for finding in inspect::audit(api).await?.findings {
         wrong += &format!("{}: {}\n", finding.object, finding.message);
     }
     Ok(wrong)

@@ -88,13 +88,13 @@ async fn check_made(ordered: bool) {
     cluster.until(&left, "made", |o| o.is_some()).await;
     cluster.patch(&left.clone().status(), json!({"status": ready})).await;
     cluster.until(&pvc("apps", "forced"), "bound", phase_is("Bound")).await;
-    assert!(audit(&cluster.api).await.expect("an audit").is_empty());
+    assert!(audit(&cluster.api).await.expect("an audit").findings.is_empty());
     cluster.delete(&pv(&forced)).await;
     cluster.patch(&pv(&forced), json!({"metadata": {"finalizers": null}})).await;
     cluster.until(&pv(&forced), "gone", |o| o.is_none()).await;
     cluster.delete(&pvc("apps", "forced")).await;
     cluster.until(&pvc("apps", "forced"), "gone", |o| o.is_none()).await;
-    let found = audit(&cluster.api).await.expect("an audit");
+    let found = audit(&cluster.api).await.expect("an audit").findings;
     let named = |f: &Finding| f.object == format!("RDSInstance {forced}") && f.message.contains("stays with its data");
     assert!(found.len() == 1 && named(&found[0]), "{:?}", found.iter().map(|f| &f.message).collect::<Vec<_>>());
     cluster.delete(&left).await;

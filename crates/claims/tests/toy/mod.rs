@@ -147,7 +147,7 @@ impl Api {
         let labelled = |o: &&Value| o["metadata"]["labels"][RESOURCE_UID].is_string();
         World {
             kind,
-            claims: self.of_kind(&kind.names.claim).map(|(_, o)| o).collect(),
+            claims: Some(self.of_kind(&kind.names.claim).map(|(_, o)| o).collect()),
             resources: self.of_kind(&kind.names.resource).map(|(_, o)| o).collect(),
             implementations: self.objects.values().filter(labelled).collect(),
         }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use conductor_claims::extract::class_fields;
-use conductor_claims::invariants::{World, violations, volume_violations};
-use conductor_claims::lifecycle::{RESOURCE_REF, RESOURCE_UID, RETAINED};
+use conductor_claims::invariants::{HAS_ITS_CLAIM, World, violations, volume_violations};
+use conductor_claims::lifecycle::{RESOURCE_REF, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
 use serde_json::Value;
 
 use super::kinds;
-use super::snapshot::list;
+use super::snapshot::list_seen;
 use crate::api::{Api, Failure};
 use crate::kind::Kind;
 use crate::volumes::TEMPLATE as VOLUME_TEMPLATE;
@@ -23,62 +23,115 @@ pub struct Finding {
     pub message: String,
 }
 
-/// Checks every type. What managers are still working on may show: look twice.
-pub async fn audit(api: &Api) -> Result<Vec<Finding>, Failure> {
+/// What an audit found.
+#[derive(Default)]
+pub struct Audited {
+    /// What is not as it must be.
+    pub findings: Vec<Finding>,
+    /// The kinds that are not ours to see: what is about them was not checked.
+    pub unseen: BTreeSet<String>,
+    /// How many types were checked.
+    pub types: usize,
+}
+
+impl Audited {
+    /// What there is of a kind; `None`, and noted: it is not ours to see.
+    async fn look(&mut self, api: &Api, kind: (String, &str)) -> Result<Option<Vec<Value>>, Failure> {
+        let name = kind.1.to_owned();
+        let seen = list_seen(api, kind).await?;
+        if seen.is_none() {
+            self.unseen.insert(name);
+        }
+        Ok(seen)
+    }
+
+    /// Every implementation with our label, of these kinds: anywhere, or where they are made.
+    async fn behind(&mut self, api: &Api, kinds: BTreeSet<(String, String)>) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        for (api_version, kind) in kinds {
+            let mut listed = api.list(&api_version, &kind, RESOURCE_UID).await;
+            if matches!(&listed, Err(failure) if failure.code == 403) {
+                listed = api.list_in(&api_version, &kind, SYSTEM_NAMESPACE, RESOURCE_UID).await;
+            }
+            match listed {
+                Ok(list) => all.extend(list),
+                Err(failure) if failure.code == 404 => {}
+                Err(failure) if failure.code == 403 => drop(self.unseen.insert(kind)),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Checks every type, as far as it is ours to see. What managers are still working on may show: look twice.
+pub async fn audit(api: &Api) -> Result<Audited, Failure> {
     check(api, true).await
 }
 
 /// Checks what must hold at rest or, while managers are at work, what must hold after every single write.
-pub async fn check(api: &Api, at_rest: bool) -> Result<Vec<Finding>, Failure> {
-    let mut findings = Vec::new();
+pub async fn check(api: &Api, at_rest: bool) -> Result<Audited, Failure> {
+    let mut audited = Audited::default();
     for kind in kinds(api).await? {
-        let resources = list(api, kind.resource()).await?;
-        let claims = list(api, kind.claim()).await?;
+        let resources = audited.look(api, kind.resource()).await?;
+        let claims = audited.look(api, kind.claim()).await?;
+        // Nothing is said about claims alone.
+        let Some(resources) = resources else { continue };
+        audited.types += 1;
         let broken = match &kind {
             Kind::Volumes => {
-                let objects: Vec<&Value> = resources.iter().chain(&claims).collect();
+                let objects: Vec<&Value> = resources.iter().chain(claims.iter().flatten()).collect();
                 if at_rest {
-                    findings.extend(left_over(api, &resources).await?);
+                    left_over(api, &resources, &mut audited).await?;
                 }
-                volume_violations(&objects, at_rest)
+                let mut broken = volume_violations(&objects, at_rest);
+                broken.retain(|violation| claims.is_some() || violation.invariant != HAS_ITS_CLAIM);
+                broken
             }
             Kind::Generated(own) => {
-                let classes = list(api, kind.class()).await?;
+                let classes = audited.look(api, kind.class()).await?.unwrap_or_default();
                 let templates = classes.iter().map(|class| &class_fields(class)["template"]);
                 let templates = templates.chain(resources.iter().map(|resource| &resource["spec"]["template"]));
                 let mut kinds = kinds_of(templates);
                 for resource in &resources {
                     kinds.extend(kinds_of(resource["status"]["implementations"].as_array().into_iter().flatten()));
                 }
-                let implementations = behind(api, kinds).await?;
+                let implementations = audited.behind(api, kinds).await?;
                 let ours = |i: &&Value| {
                     let reference = i["metadata"]["annotations"][RESOURCE_REF].as_str();
                     reference.is_some_and(|r| r.starts_with(&format!("{} {} ", own.api_version(), own.names.resource)))
                 };
                 let world = World {
                     kind: own,
-                    claims: claims.iter().collect(),
+                    claims: claims.as_ref().map(|claims| claims.iter().collect()),
                     resources: resources.iter().collect(),
                     implementations: implementations.iter().filter(ours).collect(),
                 };
                 violations(&world, at_rest)
             }
         };
-        findings.extend(broken.into_iter().map(|v| Finding {
+        audited.findings.extend(broken.into_iter().map(|v| Finding {
             invariant: v.invariant.to_owned(),
             object: v.object,
             message: v.message,
         }));
     }
-    Ok(findings)
+    Ok(audited)
 }
 
-/// What is known to be broken and says so: nobody's mistake in the books, and somebody's work.
-pub async fn troubled(api: &Api) -> Result<Vec<String>, Failure> {
-    let mut said = Vec::new();
+/// What is known to be broken and says so: nobody's mistake in the books, and somebody's work. Of claims those in a namespace, for who
+/// sees no others; `None`: nothing of it is ours to see.
+pub async fn troubled(api: &Api, namespace: &str) -> Result<Option<Vec<String>>, Failure> {
+    let mut said = None;
     for kind in kinds(api).await? {
         for (of, phase) in [(kind.claim(), "Lost"), (kind.resource(), "Failed")] {
-            for object in list(api, of.clone()).await?.iter().filter(|object| object["status"]["phase"] == phase) {
+            let mut objects = list_seen(api, of.clone()).await?;
+            if objects.is_none() && phase == "Lost" {
+                objects = api.list_in(&of.0, of.1, namespace, "").await.ok();
+            }
+            let Some(objects) = objects else { continue };
+            let said = said.get_or_insert_with(Vec::new);
+            for object in objects.iter().filter(|object| object["status"]["phase"] == phase) {
                 let meta = &object["metadata"];
                 let name = [&meta["namespace"], &meta["name"]].into_iter().filter_map(Value::as_str);
                 let name = name.collect::<Vec<_>>().join("/");
@@ -94,18 +147,17 @@ pub async fn troubled(api: &Api) -> Result<Vec<String>, Failure> {
 }
 
 /// What is behind volumes that are gone, and was not kept by their policy: somebody removed them by force.
-async fn left_over(api: &Api, volumes: &[Value]) -> Result<Vec<Finding>, Failure> {
-    let templates = list(api, (VOLUME_TEMPLATE.0.to_owned(), VOLUME_TEMPLATE.1)).await?;
+async fn left_over(api: &Api, volumes: &[Value], audited: &mut Audited) -> Result<(), Failure> {
+    let templates = audited.look(api, (VOLUME_TEMPLATE.0.to_owned(), VOLUME_TEMPLATE.1)).await?.unwrap_or_default();
     let kinds = kinds_of(templates.iter().map(|template| &template["spec"]["template"]));
     let there: BTreeSet<&str> = volumes.iter().filter_map(|volume| volume["metadata"]["uid"].as_str()).collect();
-    let mut findings = Vec::new();
-    for object in behind(api, kinds).await? {
+    for object in audited.behind(api, kinds).await? {
         let meta = &object["metadata"];
         let kept = meta["annotations"][RETAINED] == "true" || !meta["deletionTimestamp"].is_null();
         let reference = meta["annotations"][RESOURCE_REF].as_str().and_then(|r| r.strip_prefix("v1 PersistentVolume "));
         let owner = meta["labels"][RESOURCE_UID].as_str().unwrap_or_default();
         if let Some(volume) = reference.filter(|_| !kept && !there.contains(owner)) {
-            findings.push(Finding {
+            audited.findings.push(Finding {
                 invariant: "an implementation has its volume".into(),
                 object: format!("{} {}", text(&object["kind"]), text(&meta["name"])),
                 message: format!(
@@ -114,7 +166,7 @@ async fn left_over(api: &Api, volumes: &[Value]) -> Result<Vec<Finding>, Failure
             });
         }
     }
-    Ok(findings)
+    Ok(())
 }
 
 fn text(value: &Value) -> String {
@@ -124,17 +176,4 @@ fn text(value: &Value) -> String {
 /// apiVersion and kind of each object that is one.
 fn kinds_of<'o>(objects: impl Iterator<Item = &'o Value>) -> BTreeSet<(String, String)> {
     objects.filter(|o| o.is_object()).map(|o| (text(&o["apiVersion"]), text(&o["kind"]))).collect()
-}
-
-/// Every implementation with our label, of these kinds.
-async fn behind(api: &Api, kinds: BTreeSet<(String, String)>) -> Result<Vec<Value>, Failure> {
-    let mut all = Vec::new();
-    for (api_version, kind) in kinds {
-        match api.list(&api_version, &kind, RESOURCE_UID).await {
-            Ok(list) => all.extend(list),
-            Err(failure) if failure.code == 404 => {}
-            Err(failure) => return Err(failure),
-        }
-    }
-    Ok(all)
 }

@@ -7,7 +7,7 @@ mod plan;
 mod snapshot;
 mod tree;
 
-pub use audit::{Finding, audit, check, troubled};
+pub use audit::{Audited, Finding, audit, check, troubled};
 pub use classes::{ClassRow, classes};
 pub use explain::{Explanation, explain};
 pub use plan::{Outlook, plan};

@@ -66,7 +66,7 @@ pub(super) async fn list(api: &Api, (api_version, kind): (String, &str)) -> Resu
 }
 
 /// The same; `None`: not ours to see.
-async fn list_seen(api: &Api, kind: (String, &str)) -> Result<Option<Vec<Value>>, Failure> {
+pub(super) async fn list_seen(api: &Api, kind: (String, &str)) -> Result<Option<Vec<Value>>, Failure> {
     match list(api, kind).await {
         Err(failure) if failure.code == 403 => Ok(None),
         other => other.map(Some),

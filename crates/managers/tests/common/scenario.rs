@@ -202,8 +202,8 @@ impl Scenario {
             run.step(number, step).await;
         }
         run.wait(usize::MAX, "every invariant holds", async || {
-            let findings = conductor_managers::inspect::audit(&run.cluster.api).await.map_err(|e| e.to_string())?;
-            let broken: Vec<String> = findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect();
+            let audited = conductor_managers::inspect::audit(&run.cluster.api).await.map_err(|e| e.to_string())?;
+            let broken: Vec<String> = audited.findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect();
             if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
         })
         .await;
