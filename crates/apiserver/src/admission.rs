@@ -131,10 +131,10 @@ impl Attributes<'_> {
             return Value::Null;
         }
         let query = &self.cx.query;
-        let kind = match (self.operation, &*self.cx.info.verb) {
-            (Operation::Create, _) => "CreateOptions",
-            (Operation::Delete, _) => "DeleteOptions",
-            (Operation::Update, "patch") => "PatchOptions",
+        // Of a patch, too: what it comes to is an update.
+        let kind = match self.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Delete => "DeleteOptions",
             _ => "UpdateOptions",
         };
         let mut options = serde_json::json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
@@ -145,9 +145,6 @@ impl Attributes<'_> {
         }
         if self.dry_run {
             options["dryRun"] = serde_json::json!(["All"]);
-        }
-        if query.flag("force") {
-            options["force"] = true.into();
         }
         options
     }
