@@ -28,6 +28,7 @@ const BODY_LIMIT: usize = 3 * 1024 * 1024;
 const BODY_TIME: Duration = Duration::from_secs(60);
 /// How much of a body is taken that nobody reads, and for how long.
 const DRAINED: usize = 256 * 1024;
+const DRAINED_OF_LARGE: usize = 32 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// How long a request may take in all; a watch only begins in this time.
 const REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -50,7 +51,7 @@ impl Server {
         let info = match RequestInfo::parse(&parts.method, parts.uri.path(), &query) {
             Ok(info) => info,
             Err(_) => {
-                drain(body).await;
+                drain(body, DRAINED).await;
                 let status = Status::bad_request("the path of the request is malformed");
                 return self.0.status_response(&status, JSON, &parts.headers);
             }
@@ -63,7 +64,7 @@ impl Server {
         let answered = AssertUnwindSafe(work).catch_unwind().await;
         let panicked = answered.is_err();
         if let Some(unread) = body {
-            drain(unread).await;
+            drain(unread, DRAINED).await;
         }
         let mut response = match answered {
             Ok(response) => response,
@@ -390,10 +391,9 @@ fn time_of(info: &RequestInfo, query: &Query) -> Result<Duration, Status> {
 
 /// Takes what is left of a body that nobody reads, within bounds: on a connection where something is left the client's next
 /// request would be lost.
-async fn drain<B: http_body::Body>(body: B) {
+async fn drain<B: http_body::Body>(body: B, mut room: usize) {
     let rest = async {
         let mut body = std::pin::pin!(body);
-        let mut room = DRAINED;
         while let Some(Ok(frame)) = body.frame().await {
             let Some(left) = room.checked_sub(frame.data_ref().map_or(0, Buf::remaining)) else { return };
             room = left;
@@ -408,22 +408,30 @@ where
     B::Error: std::fmt::Display,
 {
     let too_large = || Status::too_large(format!("the request is too large: at most {BODY_LIMIT} bytes are accepted"));
+    // A client that still writes would not read the answer: of what is too large by little the rest is taken.
     if body.size_hint().lower() > BODY_LIMIT as u64 {
+        drain(body, DRAINED_OF_LARGE).await;
         return Err(too_large());
     }
     let read = async {
         let mut body = std::pin::pin!(body);
         let mut out = BytesMut::new();
+        let mut fits = true;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
             if let Ok(mut data) = frame.into_data() {
                 if out.len() + data.remaining() > BODY_LIMIT {
-                    return Err(too_large());
+                    fits = false;
+                    break;
                 }
                 held.grown(out.len() + data.remaining())?;
                 let bytes = data.copy_to_bytes(data.remaining());
                 out.extend_from_slice(&bytes);
             }
+        }
+        if !fits {
+            drain(body, DRAINED_OF_LARGE).await;
+            return Err(too_large());
         }
         Ok(out.freeze())
     };

@@ -173,11 +173,35 @@ async fn a_definition_goes_with_its_objects() {
     let (code, _) = api.delete(&path).await;
     assert_eq!(code, 200);
     api.eventually(&format!("{WIDGETS}/free"), |code, _| code == 404).await;
+    let told = |_, crd: &Value| crd["status"]["conditions"].to_string().contains("InstanceDeletionCheck");
+    api.eventually(&path, told).await;
     let (code, _) = api.get(&path).await;
     assert_eq!(code, 200, "something holds an object, so the definition stays");
     api.merge(&format!("{WIDGETS}/held"), &json!({"metadata": {"finalizers": null}})).await;
     api.eventually(&path, |code, _| code == 404).await;
     api.eventually(WIDGETS, |code, _| code == 404).await;
+}
+
+/// A version that objects may be stored in cannot go before somebody has migrated them.
+#[tokio::test]
+async fn versions_that_objects_are_stored_in_are_remembered() {
+    let api = Api::new().await;
+    let versions = |stored: &str| {
+        let mut all = [version("v1", json!({"type": "object"})), version("v2", json!({"type": "object"}))];
+        all.iter_mut().for_each(|version| version["storage"] = json!(version["name"] == stored));
+        json!(all)
+    };
+    api.define(&crd("widgets", "Widget", versions("v1"))).await;
+    let path = format!("{CRDS}/widgets.example.com");
+    for (stored, known) in [("v2", json!(["v1", "v2"])), ("v1", json!(["v1", "v2"]))] {
+        let (code, crd) = api.merge(&path, &json!({"spec": {"versions": versions(stored)}})).await;
+        assert_eq!((code, &crd["status"]["storedVersions"]), (200, &known), "{crd}");
+    }
+    let only = json!([version("v1", json!({"type": "object"}))]);
+    let (code, status) = api.merge(&path, &json!({"spec": {"versions": only}})).await;
+    assert!(code == 422 && causes(&status)[0].starts_with("status.storedVersions[1]"), "{status}");
+    api.merge(&format!("{path}/status"), &json!({"status": {"storedVersions": ["v1"]}})).await;
+    assert_eq!(api.merge(&path, &json!({"spec": {"versions": only}})).await.0, 200);
 }
 
 /// Whatever is written about what a definition has stored, it goes when it is deleted, and no other waits for it.

@@ -21,6 +21,7 @@ use crate::server::Server;
 
 /// The store's table of definitions.
 pub const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Holds a definition until its objects are gone.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -29,6 +30,8 @@ pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub struct Known {
     serving: BTreeMap<String, Serving>,
     looked_at: BTreeMap<String, LookedAt>,
+    /// What was last wrong with which: said once.
+    troubles: BTreeMap<String, String>,
 }
 
 /// A definition that is served.
@@ -98,11 +101,15 @@ pub async fn run(server: Server, mut known: Known) {
                     if let Some(own) = known.serving.get(&*entry.key) {
                         own.definition.announced.store(true, Ordering::Relaxed);
                     }
+                    known.troubles.remove(&*entry.key);
                     done &= finished;
                 }
                 // No definition waits for another.
                 Err(status) => {
-                    tracing::warn!(%status, name = &*entry.key, "a definition could not be brought up to date; trying again");
+                    let before = known.troubles.insert(entry.key.to_string(), status.message.clone());
+                    if before.is_none_or(|before| before != status.message) {
+                        tracing::warn!(%status, name = &*entry.key, "a definition could not be brought up to date; trying again");
+                    }
                     done = false;
                 }
             }
@@ -151,7 +158,7 @@ fn look(entries: &[Arc<Entry>], looked_at: &mut BTreeMap<String, LookedAt>) -> V
 
 /// Brings the catalog up to date.
 fn refresh(server: &Server, entries: &[Arc<Entry>], known: &mut Known) {
-    let Known { serving: known, looked_at } = known;
+    let Known { serving: known, looked_at, .. } = known;
     let mut changed = false;
     let mut over: Vec<Arc<Definition>> = Vec::new();
     let mut names = BTreeSet::new();
@@ -265,7 +272,7 @@ async fn settle(
         unfinished = conflict.is_some();
         let status = names::accept(&crd, conflict, &server.0.now());
         if status != crd["status"] {
-            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}/status", entry.key);
+            let path = format!("{CRDS}/{}/status", entry.key);
             crd["status"] = status;
             match local.update(&path, &crd).await {
                 Ok(_) => {}
@@ -289,7 +296,16 @@ async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> R
     }
     let definition = Definition::read(crd, entry.value.clone(), 0);
     let name = &definition.name;
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let say = async |reason: &str, message: &str| {
+        let mut told = crd.clone();
+        names::set_condition(&mut told["status"], "Terminating", ("True", reason, message), &server.0.now());
+        if told != *crd
+            && let Err(status) = local.update(&format!("{CRDS}/{name}/status"), &told).await
+        {
+            tracing::debug!(%status, name, "what holds a definition could not be said on it");
+        }
+    };
+    let path = format!("{CRDS}/{name}");
     let table = definition.table();
     // The version that is stored needs no webhook.
     let mut versions: Vec<_> = definition.versions.iter().filter(|version| version.served).collect();
@@ -307,12 +323,18 @@ async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> R
                 match local.delete(&path, &json!({})).await {
                     Ok(_) => {}
                     Err(status) if status.code == 404 => {}
-                    Err(status) => return Err(status),
+                    Err(status) => {
+                        say("InstanceDeletionFailed", &format!("could not issue all deletes: {status}")).await;
+                        return Err(status);
+                    }
                 }
             }
         }
         if server.store().count(&table) > 0 {
             // Somebody's finalizers hold the rest.
+            let left = server.store().count(&table);
+            say("InstanceDeletionCheck", &format!("could not confirm zero CustomResources remaining: {left} are left"))
+                .await;
             return Ok(false);
         }
     }

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::value::{get, has, int, keep, remove, same, set};
 use special::{
-    condition_times, data_sources, drop_device_fields, drop_topology, generate_selector, kept_decisions,
-    name_only_secrets, old_template_generation, own_label, own_namespace, phase_transition, reset_status, served_here,
-    stored_version, template_generation,
+    add_stored_version, condition_times, data_sources, drop_device_fields, drop_topology, generate_selector,
+    kept_decisions, name_only_secrets, old_template_generation, own_label, own_namespace, phase_transition,
+    reset_status, served_here, stored_version, template_generation,
 };
 
 /// What a kind's generation counts.
@@ -240,6 +240,7 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
         ("storage.k8s.io", "CSIDriver") if !has(old, "spec.preventPodSchedulingIfMissing") => {
             remove(new, "spec", "preventPodSchedulingIfMissing");
         }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
         ("discovery.k8s.io", "EndpointSlice") => drop_topology(new, old),
         ("resource.k8s.io", "ResourceSlice") => drop_device_fields(new),
         ("apps", "DaemonSet") => {

@@ -146,6 +146,17 @@ pub(super) fn stored_version(definition: &mut Value) {
     }
 }
 
+/// Objects are stored in a new version from now on, and in those before it until somebody has migrated them.
+pub(super) fn add_stored_version(definition: &mut Value) {
+    let storage = list(definition, "spec.versions").iter().find(|version| crate::value::flag(version, "storage"));
+    let Some(name) = storage.map(|version| text(version, "name").to_owned()) else { return };
+    let mut stored = list(definition, "status.storedVersions").to_vec();
+    if !stored.iter().any(|known| *known == *name) {
+        stored.push(json!(name));
+        set(definition, "status", "storedVersions", json!(stored));
+    }
+}
+
 /// The time of a PersistentVolume's last change of phase is the server's to say, unless the client says a newer one.
 pub(super) fn phase_transition(new: &mut Value, old: &Value, now: &str) {
     let before = get(old, "status.lastPhaseTransitionTime").clone();

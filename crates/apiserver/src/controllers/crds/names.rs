@@ -84,25 +84,27 @@ pub fn is_settled(crd: &Value) -> bool {
         && accept(crd, None, "") == crd["status"]
 }
 
+/// Says something in a condition of a status; the same said again changes nothing.
+pub fn set_condition(status: &mut Value, kind: &str, (value, reason, message): (&str, &str, &str), now: &str) {
+    let mut list = status["conditions"].as_array().cloned().unwrap_or_default();
+    let since = match list.iter().find(|own| own["type"] == kind) {
+        Some(own) if own["status"] == value => own["lastTransitionTime"].clone(),
+        _ => now.into(),
+    };
+    let new = json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message});
+    match list.iter_mut().find(|own| own["type"] == kind) {
+        Some(own) if own["reason"] == reason && own["status"] == value => {}
+        Some(own) => *own = new,
+        None => list.push(new),
+    }
+    status["conditions"] = list.into();
+}
+
 /// The status a definition should have, given what is taken of its names.
 pub fn accept(crd: &Value, conflict: Option<(&str, &str)>, now: &str) -> Value {
     let mut status = crd["status"].clone();
     let mut set = |kind: &str, value: &str, reason: &str, message: String| {
-        let list = status["conditions"].as_array().cloned().unwrap_or_default();
-        let before = list.iter().find(|own| own["type"] == kind);
-        let since = match before {
-            Some(own) if own["status"] == value => own["lastTransitionTime"].clone(),
-            _ => now.into(),
-        };
-        let new =
-            json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message});
-        let mut list = list;
-        match list.iter_mut().find(|own| own["type"] == kind) {
-            Some(own) if own["reason"] == reason && own["status"] == value => {}
-            Some(own) => *own = new,
-            None => list.push(new),
-        }
-        status["conditions"] = list.into();
+        set_condition(&mut status, kind, (value, reason, &message), now);
     };
     match conflict {
         Some((reason, name)) => {
