@@ -113,6 +113,25 @@ fn is_state(balancer: &Value, server: SocketAddr, state: &str) -> bool {
     servers.into_iter().any(|s| s["server"] == server.to_string() && says(&s["state"], state))
 }
 
+/// One balancer for two claims: where it is.
+fn share(world: &World, [first, second]: [&str; 2]) -> SocketAddr {
+    let shared = json!({
+        "apiVersion": "network.conductor.io/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "shared"},
+        "spec": {
+            "class": "shared", "maxClaims": 8, "reclaimPolicy": "Delete", "protocols": ["HTTP", "HTTPS", "TCP"],
+            "template": {
+                "apiVersion": "network.local.conductor.io/v1alpha1", "kind": "HAProxyBalancer", "spec": {"pool": "local"},
+            },
+        },
+    });
+    world.create(BALANCERS, &shared);
+    claim(world, first, json!({"class": "shared"}));
+    let to = place(world, first);
+    claim(world, second, json!({"class": "shared"}));
+    assert_eq!(place(world, second), to, "it is one balancer");
+    to
+}
+
 #[test]
 fn requests_reach_living_backends_reloads_lose_none_and_drift_is_corrected() {
     let Some(own) = address_for("HAProxy") else { return };
@@ -224,20 +243,7 @@ fn claims_that_share_a_balancer_are_kept_apart_with_tls_and_ports_of_their_own()
     let world = world(2);
     let backend = Backend::start("one", own);
     service(&world, "web", &[backend.address]);
-    let shared = json!({
-        "apiVersion": "network.conductor.io/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "shared"},
-        "spec": {
-            "class": "shared", "maxClaims": 8, "reclaimPolicy": "Delete", "protocols": ["HTTP", "HTTPS", "TCP"],
-            "template": {
-                "apiVersion": "network.local.conductor.io/v1alpha1", "kind": "HAProxyBalancer", "spec": {"pool": "local"},
-            },
-        },
-    });
-    world.create(BALANCERS, &shared);
-    claim(&world, "blog", json!({"class": "shared"}));
-    let to = place(&world, "blog");
-    claim(&world, "shop", json!({"class": "shared"}));
-    assert_eq!(place(&world, "shop"), to, "it is one balancer");
+    let to = share(&world, ["blog", "shop"]);
 
     // a host belongs to the claim that had it first
     world.create(INGRESSES, &ingress("blog", "blog", "blog.example", "/", "web"));
@@ -331,20 +337,7 @@ fn whoever_has_a_host_or_a_port_of_a_shared_balancer_keeps_it() {
     let (mine, theirs) = (Backend::start("mine", own), Backend::start("theirs", own));
     service(&world, "mine", &[mine.address]);
     service(&world, "theirs", &[theirs.address]);
-    let shared = json!({
-        "apiVersion": "network.conductor.io/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "shared"},
-        "spec": {
-            "class": "shared", "maxClaims": 8, "reclaimPolicy": "Delete", "protocols": ["HTTP", "HTTPS", "TCP"],
-            "template": {
-                "apiVersion": "network.local.conductor.io/v1alpha1", "kind": "HAProxyBalancer", "spec": {"pool": "local"},
-            },
-        },
-    });
-    world.create(BALANCERS, &shared);
-    claim(&world, "older", json!({"class": "shared"}));
-    let to = place(&world, "older");
-    claim(&world, "newer", json!({"class": "shared"}));
-    assert_eq!(place(&world, "newer"), to, "it is one balancer");
+    let to = share(&world, ["older", "newer"]);
     world.create(INGRESSES, &ingress("old", "older", "old.example", "/", "theirs"));
     answers(to, "old.example", "/", (200, "theirs"));
     world.create(INGRESSES, &ingress("mine", "newer", "shop.example", "/shop", "mine"));
