@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use machinery::status::Status;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -68,6 +69,15 @@ pub struct Attributes<'a> {
     pub(crate) cx: &'a Context,
     /// What the write sees of the store.
     pub(crate) view: &'a View<'a>,
+    /// What policies see of it besides the object.
+    pub(crate) shown: Shown,
+}
+
+/// What policies see of a write besides the object: made for the first that asks.
+#[derive(Default)]
+pub(crate) struct Shown {
+    request: Mutex<Option<(Arc<Resource>, Arc<Value>)>>,
+    namespace: Mutex<Option<Arc<Value>>>,
 }
 
 /// What policies and webhooks have done to an object, and whether they are asked again.
@@ -114,6 +124,33 @@ impl Attributes<'_> {
     pub fn admission_namespace(&self) -> &str {
         let of_itself = self.resource.gk() == ("", "Namespace") && self.operation != Operation::Create;
         if of_itself { self.name } else { self.namespace }
+    }
+
+    /// The request, as those see it who see the object in this version.
+    pub(crate) fn shown_request(&self, matched: &Arc<Resource>) -> Arc<Value> {
+        let mut known = self.shown.request.lock();
+        match &*known {
+            Some((of, request)) if Arc::ptr_eq(of, matched) => request.clone(),
+            _ => {
+                let request = Arc::new(crate::policies::expressions::request(self, matched));
+                *known = Some((matched.clone(), request.clone()));
+                request
+            }
+        }
+    }
+
+    /// The namespace, without what is not for expressions to know.
+    pub(crate) fn shown_namespace(&self) -> Result<Arc<Value>, Status> {
+        let mut known = self.shown.namespace.lock();
+        if let Some(namespace) = &*known {
+            return Ok(namespace.clone());
+        }
+        let namespace = Arc::new(match self.namespace {
+            "" => Value::Null,
+            name => crate::policies::namespace_shown(self.namespace_object(name)?),
+        });
+        *known = Some(namespace.clone());
+        Ok(namespace)
     }
 
     /// A namespace, as the write sees it: one made in the same transaction counts.

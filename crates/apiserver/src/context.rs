@@ -283,6 +283,7 @@ impl Context {
             reinvocation: Default::default(),
             cx: self,
             view,
+            shown: Default::default(),
         }
     }
 }

@@ -3,21 +3,24 @@
 //! A `Transaction` is created and never stored. Its operations are planned in order, each seeing what the ones before it would
 //! do; the plans are committed as one. Several operations on one object make one version of it.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use machinery::status::Status;
 use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use store::{CommitError, Op, Transaction};
 
 use crate::auth::authz::{Decision, refusal};
 use crate::body::Body;
-use crate::context::Context;
+use crate::context::{Context, WriteOptions};
 use crate::custom::Definition;
 use crate::dispatch::answer;
-use crate::media::{Accept, Encoding, Form};
+use crate::media::{self, Accept, Encoding, Form};
 use crate::plan::{Plan, View, commit_status};
 use crate::render::encode;
 use crate::request::{Query, RequestInfo};
@@ -77,35 +80,156 @@ pub fn resource() -> Arc<Resource> {
     Arc::new(resource)
 }
 
+/// A transaction as it is sent. What is not plainly so is read as any other object, which says what is wrong with it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sent<'a> {
+    #[serde(rename = "apiVersion")]
+    api_version: Cow<'a, str>,
+    kind: Cow<'a, str>,
+    #[serde(default, rename = "metadata")]
+    _metadata: Nothing,
+    #[serde(borrow)]
+    spec: &'a RawValue,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    operations: Vec<Write<'a>>,
+}
+
+/// An operation as it is sent.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Write<'a> {
+    verb: Verb,
+    #[serde(borrow, default)]
+    group: Cow<'a, str>,
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+    #[serde(borrow)]
+    resource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(default)]
+    patch_type: PatchType,
+    #[serde(borrow, default)]
+    patch: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    field_manager: Cow<'a, str>,
+    #[serde(default)]
+    force: bool,
+    #[serde(default)]
+    preconditions: Option<Preconditions>,
+    #[serde(borrow, default)]
+    propagation_policy: Option<Cow<'a, str>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Verb {
+    Create,
+    Update,
+    Patch,
+    Delete,
+    Check,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::Check => "check",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+enum PatchType {
+    #[default]
+    Merge,
+    #[serde(rename = "JSON")]
+    Json,
+    Strategic,
+    Apply,
+}
+
+impl PatchType {
+    fn media(self) -> &'static str {
+        match self {
+            PatchType::Merge => "application/merge-patch+json",
+            PatchType::Json => "application/json-patch+json",
+            PatchType::Strategic => "application/strategic-merge-patch+json",
+            PatchType::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct Preconditions {
+    uid: String,
+    resource_version: String,
+    absent: bool,
+}
+
+/// The text of the spec and the operations in it, if it is plainly a transaction.
+fn read<'a>(resource: &Resource, body: &'a Bytes) -> Option<(&'a str, Vec<Write<'a>>)> {
+    let sent: Sent<'_> = serde_json::from_slice(body).ok()?;
+    if sent.kind != *resource.kind || sent.api_version != resource.api_version() {
+        return None;
+    }
+    let spec: Spec<'_> = serde_json::from_str(sent.spec.get()).ok()?;
+    let plain = spec.operations.iter().filter_map(|own| own.object).all(|object| object.get().starts_with('{'));
+    (plain && (1..=MOST).contains(&spec.operations.len())).then_some((sent.spec.get(), spec.operations))
+}
+
 /// One operation, ready to be planned.
 struct Operation {
     cx: Context,
+    verb: Verb,
+    name: String,
     body: Bytes,
-    check: Value,
+    check: Option<Preconditions>,
 }
 
 /// Runs a transaction.
 pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
-    let mut transaction = cx.decode(body, &options)?;
-    let errors = validate(cx, &mut transaction);
-    if !errors.is_empty() {
-        return Err(cx.invalid("", &errors));
-    }
-    let list = match transaction["spec"]["operations"].take() {
-        Value::Array(list) => list,
-        _ => Vec::new(),
+    let is_json = media::content_type(&cx.headers) == "application/json";
+    let checked;
+    let (body, (spec, writes)) = match is_json.then(|| read(&cx.resource, body)).flatten() {
+        Some(found) => (body, found),
+        None => {
+            checked = decoded(cx, body, &options)?;
+            let found = read(&cx.resource, &checked);
+            (&checked, found.ok_or_else(|| Status::bad_request("the body must be a Transaction"))?)
+        }
     };
-    let mut operations = Vec::with_capacity(list.len());
-    for (index, operation) in list.iter().enumerate() {
-        operations.push(prepare(cx, operation).map_err(|status| named(status, index, operation))?);
+    let mut operations = Vec::with_capacity(writes.len());
+    for (index, write) in writes.into_iter().enumerate() {
+        let (verb, resource, name) = (write.verb, write.resource.clone(), write.name.clone());
+        operations.push(prepare(cx, body, write).map_err(|status| named(status, index, verb, &resource, &name))?);
     }
-    let results = commit(cx, &list, &operations, options.dry_run).await?;
+    let results = commit(cx, &operations, options.dry_run).await?;
     for operation in &operations {
         operation.cx.warnings.lock().drain(..).for_each(|warning| cx.warn(warning));
     }
-    transaction["spec"]["operations"] = list.into();
-    transaction["status"] = results;
     let accept = Accept {
         form: Form::Object,
         encoding: match cx.accept.encoding {
@@ -114,7 +238,27 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         },
         ..cx.accept
     };
-    Ok(answer(201, Body::whole(encode(&transaction, accept)), accept.encoding.content_type()))
+    let mut text = format!(
+        r#"{{"apiVersion":"{}","kind":"{}","metadata":{{}},"spec":{spec},"status":{results}}}"#,
+        cx.resource.api_version(),
+        cx.resource.kind
+    )
+    .into_bytes();
+    if accept.encoding == Encoding::Yaml || accept.pretty {
+        text = encode(&serde_json::from_slice(&text).unwrap_or_default(), accept);
+    }
+    Ok(answer(201, Body::whole(text), accept.encoding.content_type()))
+}
+
+/// A transaction in another form, or with something wrong about it, as it would be sent plainly.
+fn decoded(cx: &Context, body: &Bytes, options: &WriteOptions) -> Result<Bytes, Status> {
+    let mut transaction = cx.decode(body, options)?;
+    let errors = validate(cx, &mut transaction);
+    if !errors.is_empty() {
+        return Err(cx.invalid("", &errors));
+    }
+    let spec = &transaction["spec"];
+    Ok(json!({"apiVersion": transaction["apiVersion"], "kind": transaction["kind"], "spec": spec}).to_string().into())
 }
 
 /// Transactions have no name; the rules of metadata want one.
@@ -130,10 +274,8 @@ fn validate(cx: &Context, transaction: &mut Value) -> Vec<machinery::field::Erro
 }
 
 /// Says which operation failed.
-fn named(mut status: Status, index: usize, operation: &Value) -> Status {
-    let text = |name: &str| operation[name].as_str().unwrap_or_default();
-    status.message =
-        format!("operation {index} ({} {} {:?}): {}", text("verb"), text("resource"), text("name"), status.message);
+fn named(mut status: Status, index: usize, verb: Verb, resource: &str, name: &str) -> Status {
+    status.message = format!("operation {index} ({} {resource} {name:?}): {}", verb.name(), status.message);
     status.cause(
         "FailedOperation",
         &format!("spec.operations[{index}]"),
@@ -142,25 +284,24 @@ fn named(mut status: Status, index: usize, operation: &Value) -> Status {
 }
 
 /// Turns an operation into the request it stands for, and checks that its sender may send it.
-fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
-    let text = |name: &str| operation[name].as_str().unwrap_or_default().to_owned();
-    let verb = text("verb");
+fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, Status> {
+    let verb = write.verb;
     let mut info = RequestInfo {
         is_resource: true,
         path: String::new(),
-        verb: if verb == "check" { "get".into() } else { verb.clone().into() },
-        group: text("group"),
-        version: text("version"),
-        namespace: text("namespace"),
-        resource: text("resource"),
-        subresource: text("subresource"),
-        name: text("name"),
+        verb: if verb == Verb::Check { "get".into() } else { verb.name().into() },
+        group: write.group.to_string(),
+        version: write.version.to_string(),
+        namespace: write.namespace.to_string(),
+        resource: write.resource.to_string(),
+        subresource: write.subresource.to_string(),
+        name: write.name.to_string(),
     };
     let catalog = cx.server.catalog();
     let resource =
         catalog.find(&info.group, &info.version, &info.resource).cloned().ok_or_else(Status::no_such_path)?;
     // Names of new objects are their own: nobody is asked about another's.
-    if verb == "create" {
+    if verb == Verb::Create {
         info.name.clear();
     } else if info.name.is_empty() {
         return Err(Status::bad_request("name is missing"));
@@ -183,51 +324,47 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
         sub => {
             matches!(sub, "status" | "finalize" | "approval")
                 && resource.subresource(sub).is_some()
-                && matches!(verb.as_str(), "update" | "patch")
+                && matches!(verb, Verb::Update | Verb::Patch)
         }
     };
     if !offered {
-        return Err(Status::bad_request(format!("{verb} is not possible in a transaction")));
+        return Err(Status::bad_request(format!("{} is not possible in a transaction", verb.name())));
     }
     if let Decision::NoOpinion(reason) = cx.server.authorizer.authorize(&cx.user, &info) {
         return Err(refusal(&cx.user, &info, &reason));
     }
-    let mut query: Vec<(&str, String)> = Vec::new();
+    let mut query: Vec<(&str, &str)> = Vec::new();
     for name in ["dryRun", "fieldValidation"] {
-        query.extend(cx.query.all(name).map(|value| (name, value.to_owned())));
+        query.extend(cx.query.all(name).map(|value| (name, value)));
     }
-    if !text("fieldManager").is_empty() {
-        query.push(("fieldManager", text("fieldManager")));
+    if !write.field_manager.is_empty() {
+        query.push(("fieldManager", &write.field_manager));
     } else if let Some(manager) = cx.query.get("fieldManager") {
-        query.push(("fieldManager", manager.to_owned()));
+        query.push(("fieldManager", manager));
     }
-    if operation["force"] == true {
-        query.push(("force", "true".into()));
+    if write.force {
+        query.push(("force", "true"));
     }
     let raw = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
     let mut headers = HeaderMap::new();
     if let Some(agent) = cx.headers.get(header::USER_AGENT) {
         headers.insert(header::USER_AGENT, agent.clone());
     }
-    let (body, kind) = match verb.as_str() {
-        "create" | "update" => (operation["object"].to_string(), "application/json"),
-        "patch" => (
-            operation["patch"].to_string(),
-            match operation["patchType"].as_str() {
-                Some("JSON") => "application/json-patch+json",
-                Some("Strategic") => "application/strategic-merge-patch+json",
-                Some("Apply") => "application/apply-patch+yaml",
-                _ => "application/merge-patch+json",
-            },
-        ),
-        "delete" => {
+    let part = |raw: Option<&RawValue>| match raw {
+        Some(raw) => whole.slice_ref(raw.get().as_bytes()),
+        None => Bytes::from_static(b"null"),
+    };
+    let (body, kind) = match verb {
+        Verb::Create | Verb::Update => (part(write.object), "application/json"),
+        Verb::Patch => (part(write.patch), write.patch_type.media()),
+        Verb::Delete => {
             let mut options = json!({});
-            if let Some(policy) = operation["propagationPolicy"].as_str() {
-                options["propagationPolicy"] = policy.into();
+            if let Some(policy) = &write.propagation_policy {
+                options["propagationPolicy"] = policy.as_ref().into();
             }
-            (options.to_string(), "application/json")
+            (options.to_string().into(), "application/json")
         }
-        _ => (String::new(), "application/json"),
+        Verb::Check => (Bytes::new(), "application/json"),
     };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     let cx = Context {
@@ -241,33 +378,34 @@ fn prepare(cx: &Context, operation: &Value) -> Result<Operation, Status> {
         warnings: Mutex::default(),
         annotations: Mutex::default(),
     };
-    Ok(Operation { cx, body: body.into(), check: operation["preconditions"].clone() })
+    Ok(Operation { cx, verb, name: write.name.into_owned(), body, check: write.preconditions })
 }
 
 /// What must hold of the object before the operation.
 fn precondition(operation: &Operation, view: &View<'_>) -> Result<Vec<Op>, Status> {
     let cx = &operation.cx;
-    let check = &operation.check;
-    if cx.info.name.is_empty() || (check.is_null() && cx.info.verb != "get") {
+    if cx.info.name.is_empty() || (operation.check.is_none() && operation.verb != Verb::Check) {
         return Ok(Vec::new());
     }
+    let nothing = Preconditions::default();
+    let check = operation.check.as_ref().unwrap_or(&nothing);
     let key = cx.resource.key(&cx.info.namespace, &cx.info.name);
     // Only metadata is looked at: it is the same in all versions.
     let current = view.identity(&cx.resource, &key)?;
-    if check["absent"] == true {
+    if check.absent {
         if current.is_some() {
             return Err(Status::already_exists(&cx.resource.group, &cx.resource.plural, &cx.info.name));
         }
         return Ok(vec![Op::check(cx.resource.table.clone(), key, store::Expect::Absent)]);
     }
     let Some(current) = current else { return Err(cx.not_found()) };
-    for (field, actual) in [("uid", &current.uid), ("resourceVersion", &current.version)] {
-        if let Some(wanted) = check[field].as_str().filter(|wanted| !wanted.is_empty()) {
-            if actual != wanted {
-                return Err(cx.conflict(format!(
-                    "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {actual}"
-                )));
-            }
+    for (field, wanted, actual) in
+        [("uid", &check.uid, &current.uid), ("resourceVersion", &check.resource_version, &current.version)]
+    {
+        if !wanted.is_empty() && actual != wanted {
+            return Err(cx.conflict(format!(
+                "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {actual}"
+            )));
         }
     }
     // What was looked at must still be so when the transaction is committed.
@@ -276,16 +414,20 @@ fn precondition(operation: &Operation, view: &View<'_>) -> Result<Vec<Op>, Statu
 
 async fn plan(operation: &Operation, view: &View<'_>) -> Result<Plan, Status> {
     let cx = &operation.cx;
-    match &*cx.info.verb {
-        "create" => cx.plan_of_create(view, &operation.body).await,
-        "update" => cx.plan_of_update(view, &operation.body).await,
-        "patch" => cx.plan_of_patch(view, &operation.body).await,
-        "delete" => cx.plan_of_delete(view, &operation.body).await,
-        _ => Ok(Plan::nothing(crate::plan::Answer::Status(Status::new(200, "", "")))),
+    match operation.verb {
+        Verb::Create => cx.plan_of_create(view, &operation.body).await,
+        Verb::Update => cx.plan_of_update(view, &operation.body).await,
+        Verb::Patch => cx.plan_of_patch(view, &operation.body).await,
+        Verb::Delete => cx.plan_of_delete(view, &operation.body).await,
+        Verb::Check => Ok(Plan::nothing(crate::plan::Answer::Status(Status::new(200, "", "")))),
     }
 }
 
-async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run: bool) -> Result<Value, Status> {
+async fn commit(cx: &Context, operations: &[Operation], dry_run: bool) -> Result<Value, Status> {
+    let named = |status, index: usize| {
+        let operation = &operations[index];
+        named(status, index, operation.verb, &operation.cx.info.resource, &operation.name)
+    };
     for _ in 0..ATTEMPTS {
         let mut view = View::new(&cx.server.store);
         // Which operation each step comes from, and whether being overtaken there is final.
@@ -293,7 +435,7 @@ async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run:
         let mut ops: Vec<Op> = Vec::new();
         let mut keys = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
-            let name = |status| named(status, index, &list[index]);
+            let name = |status| named(status, index);
             for check in precondition(operation, &view).map_err(name)? {
                 if view.absorb(&operation.cx.resource, check, None, &mut ops) {
                     owners.push((index, false));
@@ -302,6 +444,8 @@ async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run:
             let mut plan = plan(operation, &view).await.map_err(name)?;
             let main = plan.main;
             let mut key = None;
+            let identity =
+                plan.object.as_ref().map(|object| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
             for (at, op) in plan.ops.into_iter().enumerate() {
                 if at == main {
                     key = crate::plan::key_of(&op);
@@ -311,20 +455,24 @@ async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run:
                     owners.push((index, at == main && !plan.retry));
                 }
             }
-            keys.push((key, plan.answer));
+            keys.push((key, identity.unwrap_or_default()));
         }
         if dry_run || ops.is_empty() {
             return Ok(json!({"results": operations.iter().map(|_| json!({})).collect::<Vec<_>>()}));
         }
         match cx.server.store.commit(Transaction { ops }).await {
             Ok(committed) => {
-                let results: Vec<Value> = keys.iter().map(|(key, _)| result(key.as_ref(), &committed)).collect();
+                let results: Vec<Value> = operations
+                    .iter()
+                    .zip(&keys)
+                    .map(|(operation, (key, uid))| result(operation, key.as_ref(), uid, &committed))
+                    .collect();
                 return Ok(json!({"revision": committed.revision.to_string(), "results": results}));
             }
             Err(CommitError::Precondition { op, .. }) => {
                 if let Some((index, true)) = owners.get(op).copied() {
                     let status = operations[index].cx.conflict(crate::write::MODIFIED);
-                    return Err(named(status, index, &list[index]));
+                    return Err(named(status, index));
                 }
             }
             Err(error) => return Err(commit_status(error)),
@@ -334,13 +482,21 @@ async fn commit(cx: &Context, list: &[Value], operations: &[Operation], dry_run:
 }
 
 /// Name, uid and version of what an operation wrote.
-fn result(key: Option<&(Arc<str>, Arc<str>)>, committed: &store::Committed) -> Value {
+fn result(operation: &Operation, key: Option<&(Arc<str>, Arc<str>)>, uid: &str, committed: &store::Committed) -> Value {
     let Some((_, key)) = key else { return json!({}) };
     let entry = committed.entries.iter().flatten().rev().find(|entry| entry.key == *key);
-    let Some(meta) = entry.and_then(|entry| crate::plan::Meta::of(entry).ok()) else { return json!({}) };
-    let mut own = json!({"name": meta.name, "uid": meta.uid, "resourceVersion": meta.version});
-    if let Some(namespace) = meta.namespace {
-        own["namespace"] = namespace.into();
+    let Some(entry) = entry else { return json!({}) };
+    let mut own = json!({"uid": uid, "resourceVersion": entry.revision.to_string()});
+    match key.split_once('/') {
+        Some((namespace, name)) if operation.cx.resource.namespaced => {
+            own["namespace"] = namespace.into();
+            own["name"] = name.into();
+        }
+        _ => own["name"] = key.as_ref().into(),
+    }
+    if uid.is_empty() {
+        // of what is gone now
+        own["uid"] = crate::plan::Meta::of(entry).map(|meta| meta.uid).unwrap_or_default().into();
     }
     own
 }

@@ -141,6 +141,7 @@ impl Context {
             meta.remove("resourceVersion");
             renamed = text(meta, "name").unwrap_or_default();
             attributes.name = &renamed;
+            attributes.shown = Default::default();
         }
         let name = attributes.name.to_owned();
         resource.prepare_create(&mut attributes.object);

@@ -234,3 +234,32 @@ async fn concurrent_transfers_lose_nothing() {
     }
     assert_eq!(sum, 300);
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_one_is_said_with_its_place() {
+    let api = Api::new().await;
+    let refused = |answer: &(u16, Value), code: u16, text: &str| {
+        assert_eq!(answer.0, code, "{}", answer.1);
+        assert!(answer.1["message"].as_str().is_some_and(|said| said.contains(text)), "{}", answer.1);
+    };
+    let wrong = |field: &str, value: Value| {
+        let mut operation = create("a");
+        operation[field] = value;
+        transaction(json!([create("z"), operation]))
+    };
+    refused(&api.post(TRANSACTIONS, &wrong("verb", json!("make"))).await, 422, "spec.operations[1].verb");
+    refused(&api.post(TRANSACTIONS, &wrong("name", json!(1))).await, 422, "spec.operations[1].name");
+    refused(&api.post(TRANSACTIONS, &wrong("object", json!([1]))).await, 422, "spec.operations[1].object");
+    refused(&api.post(TRANSACTIONS, &wrong("force", json!("yes"))).await, 422, "spec.operations[1].force");
+    refused(&api.post(TRANSACTIONS, &transaction(json!([]))).await, 422, "spec.operations");
+    let strict = format!("{TRANSACTIONS}?fieldValidation=Strict");
+    refused(&api.post(&strict, &wrong("colour", json!("red"))).await, 400, "spec.operations[1].colour");
+    let mut other = transaction(json!([create("z")]));
+    other["kind"] = json!("Transfer");
+    refused(&api.post(TRANSACTIONS, &other).await, 400, "Transfer");
+    assert_eq!(api.get(&format!("{MAPS}/z")).await.0, 404, "nothing was written");
+    // and what is not plainly one, but one, is done
+    let (code, answer) = api.post(TRANSACTIONS, &wrong("colour", json!("red"))).await;
+    assert_eq!((code, &answer["status"]["results"][1]["name"]), (201, &json!("a")), "{answer}");
+    assert_eq!(answer["spec"]["operations"][1]["object"]["metadata"]["name"], "a");
+}

@@ -9,7 +9,7 @@ use conductor_claims::lifecycle::{Plan, Verb, Version, Write};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api::{APPLY, Api, FIELD_MANAGER, Failure, JSON, MERGE};
+use crate::api::{APPLY, Api, FIELD_MANAGER, Failure, JSON, MERGE, Served};
 use crate::install::PROVISIONER;
 use crate::metrics::Counters;
 
@@ -96,67 +96,20 @@ impl Transport {
         };
         let mut operations = Vec::with_capacity(writes.len());
         for (at, write) in writes.iter().enumerate() {
-            operations.push(self.operation(write, done).await.map_err(|failure| broken(at, failure))?);
+            let served = self.api.served(&write.target.api_version, &write.target.kind).await;
+            operations.push((write, served.map_err(|failure| broken(at, failure))?));
         }
-        let body = json!({
-            "apiVersion": GROUP_VERSION,
-            "kind": "Transaction",
-            "spec": {"operations": operations},
-        });
+        let operations = operations.iter().map(|(write, served)| operation(write, served, done)).collect();
+        let body = Sent { api_version: GROUP_VERSION, kind: "Transaction", spec: Spec { operations } };
+        let body = serde_json::to_vec(&body).map_err(|error| broken(0, Failure::unreadable(&error.to_string())))?;
         let path = format!("{PATH}?fieldManager={FIELD_MANAGER}");
-        let sent = self.api.call_bytes(Method::POST, &path, JSON, body.to_string().into_bytes()).await;
+        let sent = self.api.call_bytes(Method::POST, &path, JSON, body).await;
         let answer = sent.map_err(|failure| broken(failed_at(&failure.message), failure))?;
         let answer: Answer =
             serde_json::from_slice(&answer).map_err(|error| broken(0, Failure::unreadable(&error.to_string())))?;
         let mut versions: Vec<String> = answer.status.results.into_iter().map(|done| done.version).collect();
         versions.resize(writes.len(), String::new());
         Ok(versions)
-    }
-
-    async fn operation(&self, write: &Write, done: &[String]) -> Result<Value, Failure> {
-        let target = &write.target;
-        let served = self.api.served(&target.api_version, &target.kind).await?;
-        let (group, version) = target.api_version.split_once('/').unwrap_or(("", &target.api_version));
-        let mut operation = json!({"group": group, "version": version, "resource": served.plural, "name": target.name});
-        if served.namespaced {
-            operation["namespace"] = json!(target.namespace);
-        }
-        if target.status && served.status {
-            operation["subresource"] = json!("status");
-        }
-        match write.verb {
-            Verb::Create => {
-                operation["verb"] = json!("create");
-                operation["object"] = write.body.clone();
-                return Ok(operation);
-            }
-            Verb::Patch => {
-                operation["verb"] = json!("patch");
-                operation["patchType"] = json!("Merge");
-                operation["patch"] = write.body.clone();
-            }
-            Verb::Apply => {
-                operation["verb"] = json!("patch");
-                operation["patchType"] = json!("Apply");
-                operation["patch"] = write.body.clone();
-                operation["fieldManager"] = json!(FIELD_MANAGER);
-                operation["force"] = json!(true);
-            }
-            Verb::Delete => {
-                operation["verb"] = json!("delete");
-                operation["propagationPolicy"] = json!("Background");
-            }
-        }
-        let mut preconditions = json!({});
-        if !write.uid.is_empty() {
-            preconditions["uid"] = json!(write.uid);
-        }
-        // what follows a write of the same list sees that write: its version is the list's own affair
-        if let Some(version) = expected(write, done) {
-            preconditions["resourceVersion"] = json!(version);
-        }
-        operation["preconditions"] = preconditions;
-        Ok(operation)
     }
 
     async fn write(&self, write: &Write, done: &[String]) -> Result<String, Failure> {
@@ -198,6 +151,89 @@ impl Transport {
             }
         };
         Ok(answer["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+/// A Transaction as it is sent.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    spec: Spec<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Spec<'a> {
+    operations: Vec<Operation<'a>>,
+}
+
+#[derive(Default, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Operation<'a> {
+    verb: &'a str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<&'a Value>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field_manager: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    force: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preconditions: Option<Preconditions<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    propagation_policy: &'a str,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Preconditions<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
+}
+
+fn operation<'a>(write: &'a Write, served: &'a Served, done: &'a [String]) -> Operation<'a> {
+    let target = &write.target;
+    let (group, version) = target.api_version.split_once('/').unwrap_or(("", &target.api_version));
+    let whole = Operation {
+        group,
+        version,
+        resource: &served.plural,
+        subresource: if target.status && served.status { "status" } else { "" },
+        namespace: if served.namespaced { &target.namespace } else { "" },
+        name: &target.name,
+        ..Operation::default()
+    };
+    // what follows a write of the same list sees that write: its version is the list's own affair
+    let preconditions = Some(Preconditions { uid: &write.uid, resource_version: expected(write, done) });
+    match write.verb {
+        Verb::Create => Operation { verb: "create", object: Some(&write.body), ..whole },
+        Verb::Patch => {
+            Operation { verb: "patch", patch_type: Some("Merge"), patch: Some(&write.body), preconditions, ..whole }
+        }
+        Verb::Apply => Operation {
+            verb: "patch",
+            patch_type: Some("Apply"),
+            patch: Some(&write.body),
+            field_manager: FIELD_MANAGER,
+            force: true,
+            preconditions,
+            ..whole
+        },
+        Verb::Delete => Operation { verb: "delete", propagation_policy: "Background", preconditions, ..whole },
     }
 }
 

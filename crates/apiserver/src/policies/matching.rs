@@ -74,6 +74,14 @@ impl Rule {
         }
     }
 
+    /// Whether it is about resources of this name, or of any: the same thing has the same name in all its versions.
+    fn names(&self, plural: &str) -> bool {
+        self.resources.iter().any(|own| {
+            let own = own.split_once('/').map_or(&**own, |(own, _)| own);
+            own == "*" || own == plural
+        })
+    }
+
     fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
         let any = |list: &[Box<str>], wanted: &str| list.iter().any(|own| &**own == "*" || &**own == wanted);
         let in_namespace = resource.gk() != ("", "Namespace") && !attributes.admission_namespace().is_empty();
@@ -106,6 +114,11 @@ impl Criteria {
             excluded: rules("excludeResourceRules"),
             equivalent: value["matchPolicy"] != "Exact",
         }
+    }
+
+    /// Whether the rules name the resource of a write, in some version of it.
+    pub fn concern(&self, attributes: &Attributes<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.names(&attributes.resource.plural))
     }
 
     /// The resource, in the version that is asked for, if the criteria hold; no rules at all are met by everything.
@@ -153,7 +166,7 @@ impl Criteria {
         if rules.iter().any(|rule| rule.matches(attributes, attributes.resource)) {
             return Some(attributes.resource.clone());
         }
-        if !self.equivalent || rules.is_empty() {
+        if !self.equivalent || !rules.iter().any(|rule| rule.names(&attributes.resource.plural)) {
             return None;
         }
         let catalog = attributes.cx.server.catalog();

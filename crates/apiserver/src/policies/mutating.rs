@@ -25,6 +25,7 @@ pub struct Mutating {
     conditions: Conditions,
     compiler: Compiler,
     mutations: Vec<Mutation>,
+    names_namespace: bool,
 }
 
 enum Mutation {
@@ -72,11 +73,16 @@ impl Policy for Mutating {
             mutations: spec["mutations"].as_array().into_iter().flatten().map(mutation).collect(),
             params,
             compiler,
+            names_namespace: super::names_namespace(spec),
         }
     }
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn criteria(&self) -> &Criteria {
+        &self.criteria
     }
 }
 
@@ -148,15 +154,9 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
         }
     }
     if !invocations.is_empty() {
-        let mut namespace = None;
-        let mut request: Option<(std::sync::Arc<Resource>, Value)> = None;
         let mut asked = false;
         for (policy, binding, matched, params) in &invocations {
-            // the same for all that see the object in the same version
-            if !request.as_ref().is_some_and(|(of, _)| std::sync::Arc::ptr_eq(of, matched)) {
-                request = Some((matched.clone(), super::expressions::request(attributes, matched)));
-            }
-            let Some((_, request)) = &request else { continue };
+            let request = &attributes.shown_request(matched);
             let resource = attributes.resource;
             let same = std::sync::Arc::ptr_eq(matched, resource);
             let converted = match same {
@@ -175,19 +175,13 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
                 continue;
             }
             asked = true;
-            if namespace.is_none() {
-                namespace = Some(match attributes.namespace {
-                    "" => Value::Null,
-                    name => super::namespace_shown(attributes.namespace_object(name)?),
-                });
-            }
+            let namespace = if policy.names_namespace { attributes.shown_namespace()? } else { Default::default() };
             let key = key(policy, binding, params);
             if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {
                 continue;
             }
             let asker = Asker::new(attributes);
-            let namespace = namespace.as_ref().unwrap_or(&Value::Null);
-            let input = Input { object: seen.0, old: seen.1, request, namespace, params, asker: &asker };
+            let input = Input { object: seen.0, old: seen.1, request, namespace: &namespace, params, asker: &asker };
             let changed = invoke(policy, binding, matched, &input, &mut errors);
             if let Some(changed) = changed {
                 attributes.reinvocation.policies.require();

@@ -8,6 +8,7 @@ use serde_json::Value;
 use store::{KeyRange, Store};
 
 use super::matching::Criteria;
+use crate::admission::Attributes;
 
 /// A policy with what binds it to requests.
 pub struct Hook<P> {
@@ -88,6 +89,8 @@ pub trait Policy: Send + Sync + Sized {
     fn read(object: &Value) -> Self;
     /// Its name.
     fn name(&self) -> &str;
+    /// Which requests it is about.
+    fn criteria(&self) -> &Criteria;
 }
 
 type Seen = (u64, u64);
@@ -109,6 +112,11 @@ impl<P: Policy> Source<P> {
     pub fn new(store: &Store) -> Source<P> {
         let kept = Kept { seen: None, hooks: Arc::default(), policies: HashMap::new() };
         Source { store: store.clone(), kept: RwLock::new(kept) }
+    }
+
+    /// Whether any of them may have something to say about a write: for most there is none.
+    pub fn concern(&self, attributes: &Attributes<'_>) -> bool {
+        self.get().iter().any(|hook| hook.policy.criteria().concern(attributes))
     }
 
     /// Policies that have a binding, by name.

@@ -24,6 +24,7 @@ pub struct Validating {
     compiler: Compiler,
     validations: Vec<Validation>,
     annotations: Vec<(String, Expression)>,
+    names_namespace: bool,
 }
 
 struct Validation {
@@ -113,11 +114,16 @@ impl Policy for Validating {
             annotations: spec["auditAnnotations"].as_array().into_iter().flatten().map(annotation).collect(),
             params,
             compiler,
+            names_namespace: super::names_namespace(spec),
         }
     }
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn criteria(&self) -> &Criteria {
+        &self.criteria
     }
 }
 
@@ -300,7 +306,6 @@ pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'
             verdict.misconfigured(policy, None, error);
             continue;
         }
-        let mut request = None;
         let (object, old);
         let (object, old) = if std::sync::Arc::ptr_eq(&matched, attributes.resource) {
             (&attributes.object, attributes.old)
@@ -309,7 +314,6 @@ pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'
             old = matching::converted(attributes.old, attributes.resource, &matched).await?;
             (&object, &old)
         };
-        let mut namespace = None;
         let mut said: Vec<(String, String)> = Vec::new();
         for binding in &hook.bindings {
             match binding.criteria.matches(attributes, true) {
@@ -327,23 +331,14 @@ pub async fn validate(source: &Source<Validating>, attributes: &mut Attributes<'
                     continue;
                 }
             };
-            if namespace.is_none() && !params.is_empty() {
-                namespace = Some(match attributes.namespace {
-                    "" => Value::Null,
-                    name => super::namespace_shown(attributes.namespace_object(name)?),
-                });
+            if params.is_empty() {
+                continue;
             }
+            let namespace = if policy.names_namespace { attributes.shown_namespace()? } else { Default::default() };
             let asker = Asker::new(attributes);
             for params in &params {
-                let request = &*request.get_or_insert_with(|| super::expressions::request(attributes, &matched));
-                let input = Input {
-                    object,
-                    old,
-                    request,
-                    namespace: namespace.as_ref().unwrap_or(&Value::Null),
-                    params,
-                    asker: &asker,
-                };
+                let request = &attributes.shown_request(&matched);
+                let input = Input { object, old, request, namespace: &namespace, params, asker: &asker };
                 let outcome = policy.evaluate(&input);
                 for refusal in outcome.refusals {
                     act(policy, binding, refusal, attributes, &mut verdict, &mut warnings);

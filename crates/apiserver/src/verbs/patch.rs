@@ -119,7 +119,8 @@ impl Context {
             let path = machinery::field::Path::root("patch");
             let shown = match patch {
                 Patch::Strategic(patch) => go_text(patch),
-                _ => patched.to_string(),
+                // made anew: reading it takes it apart
+                _ => patch.change(old, self.resource.schema()).unwrap_or_default().to_string(),
             };
             Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, shown, why)])
         };
@@ -129,7 +130,7 @@ impl Context {
                 return Err(refused(error.of_conversion()));
             }
         }
-        let decoded = self.resource.decode(patched.clone()).map_err(|status| match status.code {
+        let decoded = self.resource.decode(patched).map_err(|status| match status.code {
             400 => {
                 let what = format!(
                     "{0} in version {1:?} cannot be handled as a {0}: ",

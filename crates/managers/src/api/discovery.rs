@@ -43,7 +43,6 @@ impl Served {
     }
 }
 
-#[derive(Clone)]
 struct Group {
     kinds: HashMap<String, Arc<Served>>,
     read: Instant,
@@ -61,8 +60,7 @@ const STALE: Duration = Duration::from_millis(200);
 impl Discovery {
     pub(super) async fn served(&self, api: &Api, api_version: &str, kind: &str) -> Result<Arc<Served>, Failure> {
         let missing = || Failure::missing(format!("kind {kind} of {api_version} is not served here"));
-        let known = self.groups.lock().get(api_version).cloned();
-        if let Some(group) = known {
+        if let Some(group) = self.groups.lock().get(api_version) {
             match group.kinds.get(kind) {
                 Some(served) => return Ok(served.clone()),
                 None if group.read.elapsed() < STALE => return Err(missing()),

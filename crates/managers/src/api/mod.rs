@@ -2,6 +2,7 @@
 
 mod discovery;
 mod failure;
+mod lean;
 mod watch;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use conductor_claims::lifecycle::{SYSTEM_NAMESPACE, Target};
 
 pub use discovery::{Discovery, Served};
 pub use failure::Failure;
+pub(crate) use lean::Lean;
 pub use watch::{Names, Sink, Watch};
 
 /// How long an answer may take.
@@ -69,10 +71,11 @@ impl Api {
         self.acting.is_some()
     }
 
-    /// Sends a request and reads the answer as JSON.
+    /// Sends a request and reads the answer as JSON, without `managedFields`.
     pub async fn call(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Value, Failure> {
         let bytes = self.call_bytes(method, path, kind, body).await?;
-        serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))
+        let Lean(answer) = serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))?;
+        Ok(answer)
     }
 
     /// Sends a request and gives the answer as it is.
@@ -165,7 +168,7 @@ impl Api {
         let mut token = String::new();
         loop {
             let page = self.page(&path, selector, &token).await?;
-            all.extend(page.items.into_iter().map(|object| typed(object, api_version, kind)));
+            all.extend(page.items.into_iter().map(|Lean(object)| typed(object, api_version, kind)));
             token = page.metadata.next.unwrap_or_default();
             if token.is_empty() {
                 return Ok(all);
@@ -234,7 +237,7 @@ pub(crate) fn typed(mut object: Value, api_version: &str, kind: &str) -> Value {
 pub(crate) struct Page {
     pub(crate) metadata: PageMeta,
     #[serde(default)]
-    pub(crate) items: Vec<Value>,
+    pub(crate) items: Vec<Lean>,
 }
 
 #[derive(serde::Deserialize)]

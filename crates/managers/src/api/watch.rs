@@ -9,7 +9,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use super::{Api, Failure, JSON, escaped, typed};
+use super::{Api, Failure, JSON, Lean, escaped, typed};
 
 /// Namespace and name of every object there is.
 pub type Names = HashSet<(String, String)>;
@@ -41,7 +41,7 @@ pub struct Watch {
 struct Change {
     #[serde(rename = "type")]
     kind: String,
-    object: Value,
+    object: Lean,
 }
 
 /// How long the server is asked to keep a watch open, and how long we wait for a sign of life.
@@ -97,7 +97,7 @@ impl Watch {
         loop {
             let page = api.page(&path, &self.selector, &token).await?;
             version = page.metadata.version;
-            for object in page.items {
+            for Lean(object) in page.items {
                 let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
                 names.insert((text("namespace"), text("name")));
                 sink.apply(typed(object, &self.api_version, &self.kind));
@@ -139,24 +139,25 @@ impl Watch {
             let Ok(data) = frame.into_data() else { continue };
             let mut searched = buffer.len();
             buffer.extend_from_slice(&data);
-            while let Some(end) = buffer[searched..].iter().position(|b| *b == b'\n') {
+            while let Some(end) = memchr::memchr(b'\n', &buffer[searched..]) {
                 let line = buffer.split_to(searched + end + 1);
                 searched = 0;
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
                 let change: Change = serde_json::from_slice(&line).map_err(|e| Failure::unreadable(&e.to_string()))?;
-                if let Some(at) = change.object["metadata"]["resourceVersion"].as_str()
+                let Lean(object) = change.object;
+                if let Some(at) = object["metadata"]["resourceVersion"].as_str()
                     && change.kind != "ERROR"
                 {
                     version = at.to_owned();
                 }
                 match change.kind.as_str() {
-                    "ADDED" | "MODIFIED" => sink.apply(typed(change.object, &self.api_version, &self.kind)),
-                    "DELETED" => sink.delete(typed(change.object, &self.api_version, &self.kind)),
+                    "ADDED" | "MODIFIED" => sink.apply(typed(object, &self.api_version, &self.kind)),
+                    "DELETED" => sink.delete(typed(object, &self.api_version, &self.kind)),
                     "ERROR" => {
-                        let code = change.object["code"].as_u64().unwrap_or(500);
-                        return Err(Failure::answered(code as u16, change.object.to_string().as_bytes()));
+                        let code = object["code"].as_u64().unwrap_or(500);
+                        return Err(Failure::answered(code as u16, object.to_string().as_bytes()));
                     }
                     _ => {}
                 }
