@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::flow::Class;
 use crate::gate::Pass;
 use crate::heavy::{self, LARGE, aside, wait_aside};
-use crate::media::{self, Accept, Encoding, Form};
+use crate::media::{self, Accept, Encoding, Form, Offer};
 use crate::request::{Query, RequestInfo};
 use crate::server::{Inner, OWN, Server};
 use crate::user::User;
@@ -35,7 +35,7 @@ const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// Answers from this size on are compressed for who accepts it.
 const GZIP_FROM: u64 = 128 * 1024;
 
-const JSON: Accept = Accept { encoding: Encoding::Json, form: Form::Object, pretty: false };
+const JSON: Accept = Accept::JSON;
 
 impl Server {
     /// Answers one request. The user is in its extensions, or its credentials say who it is.
@@ -108,28 +108,20 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let inner = &self.0;
-        let accept = match media::negotiate(
-            &parts.headers,
-            is_pretty(&query, &parts.headers),
-            matches!(&*info.verb, "list" | "watch"),
-        ) {
-            Ok(accept) => accept,
-            // Health checks and the like are plain text whatever is asked for.
-            Err(status) if info.is_resource => return inner.status_response(&status, JSON, &parts.headers),
-            Err(_) => JSON,
-        };
+        let pretty = is_pretty(&query, &parts.headers);
+        let refusals = media::of_refusals(&parts.headers, pretty);
         let time = match time_of(&info, &query) {
             Ok(time) => time,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         let user = match inner.authenticate(&parts) {
             Ok(user) => user,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         let real = user;
         let user = match crate::impersonation::effective(inner, real.clone(), &parts.headers) {
             Ok(user) => user,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            Err(status) => return inner.refused(&status, refusals, &parts.headers),
         };
         if let Some(audit) = &inner.audit {
             let now = inner.now_precisely();
@@ -140,46 +132,48 @@ impl Server {
         }
         *class = inner.flows.classify(&user, &info);
         if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
-            return inner.status_response(&refusal(&user, &info, &reason), accept, &parts.headers);
+            return inner.refused(&refusal(&user, &info, &reason), refusals, &parts.headers);
         }
         if let Some(remote) = inner.remotes.of_path(&info.path) {
             let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await
             {
                 Ok(admitted) => admitted,
-                Err(status) => return inner.status_response(&status, accept, &parts.headers),
+                Err(status) => return inner.status_response(&status, refusals, &parts.headers),
             };
             let response = crate::aggregation::proxy::forward(inner, &remote, &user, &parts, body, time).await;
             return inner.finish(response, &parts.headers, &parts.method, Vec::new());
         }
         if !info.is_resource {
-            let response = crate::paths::serve(inner, &parts.method, &info, &query, &parts.headers, accept);
+            let response = crate::paths::serve(inner, &parts.method, &info, &query, &parts.headers, pretty);
             return inner.finish(response, &parts.headers, &parts.method, Vec::new());
         }
         let catalog = inner.catalog();
         let Some(resource) = catalog.find(&info.group, &info.version, &info.resource).cloned() else {
             // A version that is known says what it lacks; of others nobody knows.
-            return match catalog.has_version(&info.group, &info.version) {
-                true => inner.status_response(&Status::no_such_path(), accept, &parts.headers),
+            return match catalog.is_builtin(&info.group) || catalog.has_version(&info.group, &info.version) {
+                true => inner.status_response(&Status::no_such_path(), refusals, &parts.headers),
                 false => inner.finish(crate::paths::no_page(), &parts.headers, &parts.method, Vec::new()),
             };
         };
         drop(catalog);
-        // What is only asked, never kept, has no table; what is custom has no protobuf.
-        let next_best = match accept.form {
-            Form::Table if inner.namespaces_optional(&resource) => media::without_tables(&parts.headers, accept),
-            _ if resource.is_custom() => media::without_protobuf(&parts.headers, accept),
-            _ => Ok(accept),
+        // Kubernetes' router knows no HEAD; custom resources do without the router.
+        let has_path = info.subresource.is_empty() || resource.subresource(&info.subresource).is_some();
+        if parts.method == http::Method::HEAD && !resource.is_custom() && has_path {
+            let response = inner.plain_status(&Status::method_not_allowed(), refusals);
+            return inner.finish(response, &parts.headers, &parts.method, Vec::new());
+        }
+        // What is only asked, never kept, has no table.
+        let offer = match resource.is_custom() {
+            true => Offer::CUSTOM,
+            false => Offer::builtin(matches!(&*info.verb, "list" | "watch"), !inner.namespaces_optional(&resource)),
         };
-        let accept = match next_best {
+        let accept = match media::negotiate(&parts.headers, pretty, offer) {
             Ok(accept) => accept,
-            Err(status) => {
-                let form = if accept.encoding == Encoding::Protobuf { accept } else { JSON };
-                return inner.status_response(&status, form, &parts.headers);
-            }
+            Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await {
             Ok(admitted) => admitted,
-            Err(status) => return inner.status_response(&status, accept, &parts.headers),
+            Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         let method = parts.method;
         let cx = Context {
@@ -216,12 +210,12 @@ impl Server {
         let warnings = std::mem::take(&mut *cx.warnings.lock());
         let response = match result {
             Ok(response) => response,
-            Err(status) => inner.plain_status(&status, cx.accept),
+            Err(status) => inner.plain_status(&status, refusals),
         };
         if compresses(&response, &cx.headers) && response.body().len().is_some_and(|len| len > LARGE as u64) {
             return match inner.heavy_turn(&cx.user).await {
                 Ok(_turn) => aside(|| inner.finish(response, &cx.headers, &method, warnings)),
-                Err(status) => inner.plain_status(&status, cx.accept),
+                Err(status) => inner.plain_status(&status, refusals),
             };
         }
         inner.finish(response, &cx.headers, &method, warnings)
@@ -288,6 +282,13 @@ impl Inner {
     /// A status as an answer.
     fn status_response(&self, status: &Status, accept: Accept, headers: &HeaderMap) -> Response<Body> {
         self.finish(self.plain_status(status, accept), headers, &http::Method::GET, Vec::new())
+    }
+
+    /// That somebody may not do something, as an answer.
+    fn refused(&self, status: &Status, accept: Accept, headers: &HeaderMap) -> Response<Body> {
+        let mut response = self.status_response(status, accept, headers);
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response
     }
 
     /// A status as an answer, without the headers all answers have.

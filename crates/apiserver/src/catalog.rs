@@ -125,6 +125,11 @@ impl Catalog {
         self.order.iter().any(|own| &*own.group == group && &*own.version == version)
     }
 
+    /// Whether a group is built in: what is below it is Kubernetes' router's, also what does not exist.
+    pub fn is_builtin(&self, group: &str) -> bool {
+        self.order.iter().any(|own| &*own.group == group && !own.is_custom())
+    }
+
     /// The groups with their versions, in order, the preferred version first.
     pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();

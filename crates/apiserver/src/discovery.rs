@@ -4,14 +4,10 @@ use serde_json::{Value, json};
 
 use crate::aggregation::{Remotes, Version};
 use crate::catalog::Catalog;
-use crate::media::{Accept, Form};
 use crate::resource::{Resource, Subresource};
 
 /// `/api`.
-pub fn core(catalog: &Catalog, remotes: &Remotes, accept: Accept) -> Value {
-    if accept.form == Form::Discovery {
-        return aggregated(catalog, remotes, |group| group.is_empty());
-    }
+pub fn core() -> Value {
     json!({
         "kind": "APIVersions", "versions": ["v1"],
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
@@ -19,10 +15,7 @@ pub fn core(catalog: &Catalog, remotes: &Remotes, accept: Accept) -> Value {
 }
 
 /// `/apis`.
-pub fn groups(catalog: &Catalog, remotes: &Remotes, accept: Accept) -> Value {
-    if accept.form == Form::Discovery {
-        return aggregated(catalog, remotes, |group| !group.is_empty());
-    }
+pub fn groups(catalog: &Catalog, remotes: &Remotes) -> Value {
     let groups: Vec<Value> = remotes
         .groups(catalog)
         .iter()
@@ -101,7 +94,8 @@ fn legacy_subresource(resource: &Resource, sub: &Subresource) -> Value {
     entry
 }
 
-fn aggregated(catalog: &Catalog, remotes: &Remotes, wanted: impl Fn(&str) -> bool) -> Value {
+/// `/api` and `/apis` with all that is below them.
+pub fn aggregated(catalog: &Catalog, remotes: &Remotes, wanted: impl Fn(&str) -> bool) -> Value {
     let mut items = Vec::new();
     for (group, versions) in remotes.groups(catalog).iter().filter(|(group, _)| wanted(group)) {
         let versions: Vec<Value> = versions

@@ -1,5 +1,7 @@
 //! From a request about a resource to the verb that answers it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use machinery::status::Status;
@@ -7,9 +9,10 @@ use machinery::status::Status;
 use crate::body::Body;
 use crate::context::Context;
 use crate::heavy::{LARGE, aside};
-use crate::media::Encoding;
+use crate::media::{Encoding, Form};
 use crate::render::Renderer;
 use crate::request::ListOptions;
+use crate::resource::Resource;
 use crate::table::Include;
 use crate::write::Done;
 
@@ -28,7 +31,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         return crate::verbs::subresources::run(cx, body).await;
     }
     if !resource.has_verb(&info.verb) {
-        return Err(Status::method_not_allowed());
+        return Err(no_verb(resource, &info.verb));
     }
     if let crate::resource::Nature::Custom(custom) = &resource.nature {
         if let Some(warning) = custom.deprecation() {
@@ -65,7 +68,7 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         "delete" => finish(cx, cx.delete(body).await?).await,
         "list" => {
             let page = cx.page(&ListOptions::from_query(&cx.query)?).await?;
-            let renderer = renderer(cx)?;
+            let renderer = list_renderer(cx)?;
             let large = page.entries.iter().map(|entry| entry.value.len()).sum::<usize>() > LARGE;
             let body = if large && !renderer.copies(&page) {
                 let _turn = cx.server.heavy_turn(&cx.user).await?;
@@ -81,10 +84,20 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         }
         "deletecollection" => {
             let page = cx.delete_collection(body, &ListOptions::from_query(&cx.query)?).await?;
-            Ok(answer(200, renderer(cx)?.list(page), content_type(cx)))
+            Ok(answer(200, list_renderer(cx)?.list(page), content_type(cx)))
         }
         _ => Err(Status::method_not_allowed()),
     }
+}
+
+/// 405. Custom resources say what they lack.
+fn no_verb(resource: &Resource, verb: &str) -> Status {
+    if !resource.is_custom() {
+        return Status::method_not_allowed();
+    }
+    let kind = machinery::status::qualified(&resource.group, &resource.plural);
+    let why = format!("{verb} is not supported on resources of kind {kind:?}");
+    Status::new(405, "MethodNotAllowed", why).about(&resource.group, &resource.plural, "")
 }
 
 /// Shows what a verb gave.
@@ -92,22 +105,60 @@ pub async fn finish(cx: &Context, done: Done) -> Result<Response<Body>, Status> 
     Ok(match done {
         Done::Entry(code, entry) => {
             let entry = cx.resource.show_one(entry).await?;
-            answer(code, renderer(cx)?.one(&entry), content_type(cx))
+            answer(code, object_renderer(cx, &cx.resource)?.one(&entry), content_type(cx))
         }
-        Done::Object(code, object) => answer(code, renderer(cx)?.value(&object), content_type(cx)),
+        Done::Object(code, object) => answer(code, object_renderer(cx, &cx.resource)?.value(&object), content_type(cx)),
         Done::Status(status) => cx.server.plain_status(&status, cx.accept),
     })
 }
 
-fn renderer(cx: &Context) -> Result<Renderer, Status> {
-    let include = Include::parse(cx.query.get("includeObject"))
-        .ok_or_else(|| {
-            let given = cx.query.get("includeObject").unwrap_or_default();
-            Status::bad_request(format!(
-                "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
-            ))
-        })?;
-    Ok(Renderer::new(&cx.resource, cx.accept, cx.server.clone()).include(include))
+/// What shows the objects of a request, in the agreed form.
+pub fn renderer(cx: &Context, resource: &Arc<Resource>) -> Result<Renderer, Status> {
+    let renderer = Renderer::new(resource, cx.accept, cx.server.clone());
+    if cx.accept.form != Form::Table {
+        return Ok(renderer);
+    }
+    let given = cx.query.get("includeObject");
+    let include = Include::parse(given).ok_or_else(|| {
+        let given = given.unwrap_or_default();
+        Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))
+    })?;
+    Ok(renderer.include(include))
+}
+
+/// The same for one object, which is no list.
+pub fn object_renderer(cx: &Context, resource: &Arc<Resource>) -> Result<Renderer, Status> {
+    match cx.accept.form {
+        Form::MetadataList => Err(misfit("PartialObjectMetadataList", "not a list", &go_type(resource, ""))),
+        _ => renderer(cx, resource),
+    }
+}
+
+/// The same for a list, which is no object.
+fn list_renderer(cx: &Context) -> Result<Renderer, Status> {
+    match cx.accept.form {
+        Form::Metadata => Err(misfit("PartialObjectMetadata", "a list", &go_type(&cx.resource, "List"))),
+        _ => renderer(cx, &cx.resource),
+    }
+}
+
+fn misfit(asked: &str, is: &str, found: &str) -> Status {
+    let why = format!("you requested {asked}, but the requested object is {is} ({found})");
+    Status::new(406, "NotAcceptable", why)
+}
+
+/// What Kubernetes calls a resource's objects within itself, and shows in some messages.
+fn go_type(resource: &Resource, list: &str) -> String {
+    if resource.is_custom() {
+        return format!("*unstructured.Unstructured{list}");
+    }
+    let package = match resource.internal_group().split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    };
+    format!("*{package}.{}{list}", resource.kind)
 }
 
 /// An answer with a body.

@@ -47,11 +47,17 @@ pub struct Accept {
     pub encoding: Encoding,
     /// What.
     pub form: Form,
+    /// The apiVersion of tables and metadata: `meta.k8s.io/v1`, or `v1beta1` for old clients.
+    pub meta: &'static str,
     /// Indented for people (`?pretty=1`).
     pub pretty: bool,
 }
 
 impl Accept {
+    /// JSON, as it is.
+    pub const JSON: Accept =
+        Accept { encoding: Encoding::Json, form: Form::Object, meta: "meta.k8s.io/v1", pretty: false };
+
     /// Whether the answer is in protobuf, which tables have not, and of custom resources only the metadata.
     pub fn is_protobuf(self, custom: bool) -> bool {
         let has_form = match self.form {
@@ -61,6 +67,44 @@ impl Accept {
         };
         self.encoding == Encoding::Protobuf && has_form
     }
+}
+
+/// What can be asked for at a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer {
+    /// Tables.
+    pub tables: bool,
+    /// Metadata only.
+    pub metadata: bool,
+    /// Aggregated discovery.
+    pub discovery: bool,
+    /// The object itself in protobuf.
+    pub protobuf: bool,
+    /// The media types that Kubernetes' router asks for before anybody else looks; empty where it is not asked.
+    pub router: &'static [&'static str],
+}
+
+const MEDIA: [&str; 5] = [
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
+
+impl Offer {
+    /// What is said about the API itself.
+    pub const DOCUMENT: Offer =
+        Offer { tables: false, metadata: false, discovery: false, protobuf: true, router: MEDIA.split_at(3).0 };
+
+    /// A built-in resource; `lists` says whether the path can also be watched, `kept` whether there is something to show.
+    pub fn builtin(lists: bool, kept: bool) -> Offer {
+        let router = if lists { &MEDIA } else { Offer::DOCUMENT.router };
+        Offer { tables: kept, metadata: true, router, ..Offer::DOCUMENT }
+    }
+
+    /// A custom resource, which has no protobuf form of its own.
+    pub const CUSTOM: Offer = Offer { tables: true, metadata: true, discovery: false, protobuf: false, router: &[] };
 }
 
 struct Clause<'a> {
@@ -91,71 +135,75 @@ fn clauses(header: &str) -> Vec<Clause<'_>> {
     out
 }
 
-/// Which of the server's forms fits the `Accept` header. `lists` says whether the path can also be watched.
-pub fn negotiate(headers: &HeaderMap, pretty: bool, lists: bool) -> Result<Accept, Status> {
-    choose(headers, pretty, lists, true, true)
-}
-
-/// The next best for what has no table.
-pub fn without_tables(headers: &HeaderMap, accept: Accept) -> Result<Accept, Status> {
-    choose(headers, accept.pretty, false, false, true)
-}
-
-/// The next best for custom resources, which have no protobuf form of their own.
-pub fn without_protobuf(headers: &HeaderMap, accept: Accept) -> Result<Accept, Status> {
-    choose(headers, accept.pretty, false, true, false)
-}
-
-fn choose(headers: &HeaderMap, pretty: bool, lists: bool, tables: bool, protobuf: bool) -> Result<Accept, Status> {
-    let mut header = String::new();
-    for value in headers.get_all(http::header::ACCEPT) {
-        if let Ok(text) = value.to_str() {
-            if !header.is_empty() {
-                header.push(',');
-            }
-            header.push_str(text);
-        }
+/// The encoding of a media type; anything stands for JSON.
+fn encoding(media: &str) -> Option<Encoding> {
+    match media {
+        "application/json" | "*/*" | "application/*" => Some(Encoding::Json),
+        "application/yaml" => Some(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" => Some(Encoding::Protobuf),
+        _ => None,
     }
-    if header.is_empty() {
-        return Ok(Accept { encoding: Encoding::Json, form: Form::Object, pretty });
+}
+
+fn header_text(headers: &HeaderMap) -> String {
+    let values = headers.get_all(http::header::ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
+}
+
+/// How refusals are said: in the first encoding that the client takes as it is.
+pub fn of_refusals(headers: &HeaderMap, pretty: bool) -> Accept {
+    let header = header_text(headers);
+    let plain = |clause: &Clause<'_>| !clause.params.iter().any(|(key, _)| matches!(*key, "as" | "g" | "v"));
+    let encoding = clauses(&header).iter().filter(|clause| plain(clause)).find_map(|clause| encoding(clause.media));
+    Accept { encoding: encoding.unwrap_or(Encoding::Json), pretty, ..Accept::JSON }
+}
+
+/// Whether a client takes a media type.
+pub fn accepts(headers: &HeaderMap, media: &str) -> bool {
+    let header = header_text(headers);
+    let clauses = clauses(&header);
+    clauses.is_empty() || clauses.iter().any(|clause| [media, "*/*", "application/*"].contains(&clause.media))
+}
+
+/// Which of the forms on offer fits the `Accept` header.
+pub fn negotiate(headers: &HeaderMap, pretty: bool, offer: Offer) -> Result<Accept, Status> {
+    let header = header_text(headers);
+    let clauses = clauses(&header);
+    if clauses.is_empty() {
+        return Ok(Accept { pretty, ..Accept::JSON });
     }
-    for clause in clauses(&header) {
-        let encoding = match clause.media {
-            "application/json" | "*/*" | "application/*" => Encoding::Json,
-            "application/yaml" => Encoding::Yaml,
-            "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
-            _ => continue,
-        };
+    for clause in &clauses {
+        let Some(encoding) = encoding(clause.media) else { continue };
         let param = |name: &str| clause.params.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        let meta = match param("v") {
+            Some("v1beta1") => "meta.k8s.io/v1beta1",
+            _ => Accept::JSON.meta,
+        };
         let form = match (param("as"), param("g"), param("v")) {
-            (None, ..) => Form::Object,
+            (None, None, None) if offer.protobuf || encoding != Encoding::Protobuf => Form::Object,
             (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1"))
-                if tables && encoding != Encoding::Protobuf =>
+                if offer.tables && encoding != Encoding::Protobuf =>
             {
                 Form::Table
             }
-            (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::Metadata,
-            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Form::MetadataList,
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Form::Discovery,
+            (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) if offer.metadata => {
+                Form::Metadata
+            }
+            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) if offer.metadata => {
+                Form::MetadataList
+            }
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) if offer.discovery => {
+                Form::Discovery
+            }
             _ => continue,
         };
-        if !protobuf && (encoding, form) == (Encoding::Protobuf, Form::Object) {
-            continue;
-        }
-        return Ok(Accept { encoding, form, pretty });
+        return Ok(Accept { encoding, form, meta, pretty });
     }
-    let offered = [
-        "application/json",
-        "application/yaml",
-        "application/vnd.kubernetes.protobuf",
-        "application/json;stream=watch",
-        "application/vnd.kubernetes.protobuf;stream=watch",
-    ];
-    if !protobuf || !tables {
-        let why = format!("only the following media types are accepted: {}", offered[..3].join(", "));
-        return Err(Status::new(406, "NotAcceptable", why));
+    if !offer.router.is_empty() && clauses.iter().all(|clause| encoding(clause.media).is_none()) {
+        return Err(Status::not_acceptable(offer.router));
     }
-    Err(Status::not_acceptable(&offered[..if lists { 5 } else { 3 }]))
+    let why = format!("only the following media types are accepted: {}", MEDIA[..3].join(", "));
+    Err(Status::new(406, "NotAcceptable", why))
 }
 
 /// The media type of a request's body, without parameters; JSON if none is said, nothing if what is said is none.
@@ -186,7 +234,8 @@ mod tests {
     fn check(header: &str, expected: Option<(Encoding, Form)>) {
         let mut headers = HeaderMap::new();
         headers.insert(http::header::ACCEPT, header.parse().unwrap());
-        let got = negotiate(&headers, false, false).ok().map(|accept| (accept.encoding, accept.form));
+        let got =
+            negotiate(&headers, false, Offer::builtin(false, true)).ok().map(|accept| (accept.encoding, accept.form));
         assert_eq!(got, expected, "{header}");
     }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, Response, header};
+use machinery::schema::protobuf::to_protobuf;
 use machinery::status::Status;
 use serde_json::json;
 
 use crate::body::Body;
 use crate::discovery;
 use crate::dispatch::answer;
-use crate::media::Accept;
+use crate::media::{self, Accept, Encoding, Form, Offer};
 use crate::request::{Query, RequestInfo};
 use crate::server::Inner;
 
@@ -21,16 +22,36 @@ pub fn serve(
     info: &RequestInfo,
     query: &Query,
     headers: &HeaderMap,
-    accept: Accept,
+    pretty: bool,
 ) -> Response<Body> {
     let path = info.path.trim_end_matches('/');
-    if method != Method::GET && method != Method::HEAD {
-        let status = Status::new(405, "MethodNotAllowed", format!("{path:?} can only be read"));
-        return server.plain_status(&status, accept);
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let catalog = server.catalog();
+    let offer = match segments.as_slice() {
+        ["version"] | [".well-known", "openid-configuration"] => {
+            Offer { router: &["application/json"], ..Offer::DOCUMENT }
+        }
+        ["openid", "v1", "jwks"] => Offer { router: &["application/jwk-set+json"], ..Offer::DOCUMENT },
+        ["api"] => Offer { discovery: true, ..Offer::DOCUMENT },
+        ["apis"] => Offer { discovery: true, router: &[], ..Offer::DOCUMENT },
+        ["api", _] => Offer::DOCUMENT,
+        ["apis", group, _] if catalog.is_builtin(group) => Offer::DOCUMENT,
+        ["version", ..] | ["openid", "v1", "jwks", ..] => Offer::DOCUMENT,
+        _ => Offer { router: &[], ..Offer::DOCUMENT },
+    };
+    let refusals = media::of_refusals(headers, pretty);
+    // What Kubernetes' router knows can only be read; the rest does not look at the method.
+    if !offer.router.is_empty() && method != Method::GET {
+        return server.plain_status(&Status::method_not_allowed(), refusals);
+    }
+    if let [only] = offer.router {
+        if !media::accepts(headers, only) {
+            return server.plain_status(&Status::not_acceptable(offer.router), refusals);
+        }
     }
     match path {
-        "" => return json_answer(&json!({"paths": all_paths(server)}), accept),
-        "/version" => return json_answer(&version(), Accept { pretty: true, ..accept }),
+        "" => return json_answer(&json!({"paths": all_paths(server)}), refusals),
+        "/version" => return json_answer(&version(), Accept { pretty: true, ..Accept::JSON }),
         "/healthz" | "/livez" | "/readyz" => return health(server, path, query),
         "/metrics" => {
             return answer(200, Body::whole(server.metrics.text(server)), "text/plain; version=0.0.4; charset=utf-8");
@@ -44,17 +65,15 @@ pub fn serve(
         }
         "/.well-known/openid-configuration" => {
             let issuer = server.tokens.issuer();
-            return json_answer(
-                &json!({
-                    "issuer": issuer, "jwks_uri": format!("{issuer}/openid/v1/jwks"), "response_types_supported": ["id_token"],
-                    "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
-                }),
-                accept,
-            );
+            let document = json!({
+                "issuer": issuer, "jwks_uri": format!("{issuer}/openid/v1/jwks"), "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+            });
+            return kept(json_answer(&document, Accept::JSON), "public, max-age=3600");
         }
         "/openid/v1/jwks" => {
             let body = serde_json::to_vec(&server.tokens.jwks()).unwrap_or_default();
-            return answer(200, Body::whole(body), "application/jwk-set+json");
+            return kept(answer(200, Body::whole(body), "application/jwk-set+json"), "public, max-age=3600");
         }
         _ => {}
     }
@@ -66,34 +85,78 @@ pub fn serve(
     if path == "/openapi/v2" || path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
         return crate::openapi::serve(server, path, query.get("hash"), headers);
     }
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let catalog = server.catalog();
     crate::controllers::crds::announce(server, &catalog);
+    let agreed = media::negotiate(headers, pretty, offer);
+    let aggregated = agreed.as_ref().is_ok_and(|accept| accept.form == Form::Discovery);
     let found = match segments.as_slice() {
-        ["api"] => Some(discovery::core(&catalog, &server.remotes, accept)),
-        ["apis"] => Some(discovery::groups(&catalog, &server.remotes, accept)),
+        ["api"] if aggregated => Some(discovery::aggregated(&catalog, &server.remotes, |group| group.is_empty())),
+        ["apis"] if aggregated => Some(discovery::aggregated(&catalog, &server.remotes, |group| !group.is_empty())),
+        ["api"] => Some(discovery::core()),
+        ["apis"] => Some(discovery::groups(&catalog, &server.remotes)),
         ["api", version] => discovery::resources(&catalog, "", version),
         ["apis", group] => discovery::group(&catalog, &server.remotes, group),
         ["apis", group, version] => discovery::resources(&catalog, group, version),
         _ => None,
     };
-    match found {
-        Some(document) if accept.form == crate::media::Form::Discovery && segments.len() == 1 => {
-            let body = crate::render::encode(&document, Accept { form: crate::media::Form::Object, ..accept });
-            let mut response =
-                answer(200, Body::whole(body), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
-            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-            response
-        }
-        Some(document) => json_answer(&document, accept),
-        None => no_page(),
+    match (found, agreed) {
+        (Some(document), Ok(accept)) if aggregated => in_one_piece(&document, accept, headers),
+        (Some(document), Ok(accept)) => json_answer(&document, accept),
+        (Some(_), Err(status)) => server.plain_status(&status, refusals),
+        // Below what the router knows nothing is anybody else's.
+        (None, _) if !offer.router.is_empty() => server.plain_status(&Status::no_such_path(), refusals),
+        (None, _) => no_page(),
     }
+}
+
+/// With what caches may do with it.
+fn kept(mut response: Response<Body>, how: &'static str) -> Response<Body> {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(how));
+    response
+}
+
+/// Aggregated discovery, or that the client knows it already.
+fn in_one_piece(document: &serde_json::Value, accept: Accept, headers: &HeaderMap) -> Response<Body> {
+    let digest = ring::digest::digest(&ring::digest::SHA512, document.to_string().as_bytes());
+    let tag: String = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    let tag = format!("\"{tag}\"");
+    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut response = if known {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        let kind = match accept.encoding {
+            Encoding::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Encoding::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Encoding::Protobuf => {
+                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+        };
+        answer(200, encoded(document, accept), kind)
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    kept(response, "public")
+}
+
+fn encoded(document: &serde_json::Value, accept: Accept) -> Body {
+    let protobuf = (accept.encoding == Encoding::Protobuf).then(|| {
+        // The oldest documents do not say their version, and their envelope neither.
+        let kind = document["kind"].as_str()?;
+        let api_version = document["apiVersion"].as_str().unwrap_or("v1");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Some(to_protobuf(document, kinds::schema_of(group, version, kind)?))
+    });
+    let protobuf = protobuf.flatten();
+    Body::whole(protobuf.unwrap_or_else(|| crate::render::encode_ordered(document, accept)))
 }
 
 /// What is said of a path that nobody knows.
 pub fn no_page() -> Response<Body> {
     let mut response = answer(404, Body::whole("404 page not found\n"), TEXT);
-    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -132,15 +195,7 @@ const CHECKS: &[&str] = &[
 ];
 
 fn json_answer(value: &serde_json::Value, accept: Accept) -> Response<Body> {
-    let accept = Accept {
-        form: crate::media::Form::Object,
-        encoding: match accept.encoding {
-            crate::media::Encoding::Protobuf => crate::media::Encoding::Json,
-            other => other,
-        },
-        ..accept
-    };
-    answer(200, Body::whole(crate::render::encode_ordered(value, accept)), accept.encoding.content_type())
+    answer(200, encoded(value, accept), accept.encoding.content_type())
 }
 
 /// What Kubernetes this is like.
@@ -179,7 +234,9 @@ fn health(server: &Inner, path: &str, query: &Query) -> Response<Body> {
         text.push_str(&format!("{name} check passed\n"));
         return answer(200, Body::whole(text), TEXT);
     }
-    answer(200, Body::whole("ok"), TEXT)
+    let mut response = answer(200, Body::whole("ok"), TEXT);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 fn all_paths(server: &Inner) -> Vec<String> {

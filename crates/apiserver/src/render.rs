@@ -64,6 +64,11 @@ impl Renderer {
         serde_json::from_slice(&self.shown(entry)).unwrap_or(Value::Null)
     }
 
+    fn table(&self, objects: &[Value], meta: Option<Value>, columns: bool) -> Value {
+        let (include, now) = (self.include, self.server.now_seconds());
+        table::table(&self.resource, objects, meta, include, now, columns, self.accept.meta)
+    }
+
     /// One object, as the body of an answer.
     pub fn one(&self, entry: &Entry) -> Body {
         if self.plain() {
@@ -78,14 +83,7 @@ impl Renderer {
     /// One object that is not stored as such.
     pub fn value(&self, object: &Value) -> Body {
         match self.accept.form {
-            Form::Table => self.encode(&table::table(
-                &self.resource,
-                std::slice::from_ref(object),
-                None,
-                self.include,
-                self.server.now_seconds(),
-                true,
-            )),
+            Form::Table => self.encode(&self.table(std::slice::from_ref(object), None, true)),
             Form::Metadata | Form::MetadataList => self.encode_partial(&self.partial(object)),
             Form::Object | Form::Discovery => self.encode_object(object),
         }
@@ -93,7 +91,7 @@ impl Renderer {
 
     fn partial(&self, object: &Value) -> Value {
         let metadata = self.resource.metadata(object);
-        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        json!({"kind": "PartialObjectMetadata", "apiVersion": self.accept.meta, "metadata": metadata})
     }
 
     /// Metadata of an object or a list, as [`Renderer::partial`] gives it.
@@ -163,19 +161,12 @@ impl Renderer {
         }
         let mut items: Vec<Value> = page.entries.iter().map(|entry| self.object(entry)).collect();
         if self.accept.form == Form::Table {
-            return self.encode(&table::table(
-                &self.resource,
-                &items,
-                Some(meta),
-                self.include,
-                self.server.now_seconds(),
-                true,
-            ));
+            return self.encode(&self.table(&items, Some(meta), true));
         }
         if matches!(self.accept.form, Form::Metadata | Form::MetadataList) {
             items = items.iter().map(|object| self.partial(object)).collect();
             let list = json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items,
+                "kind": "PartialObjectMetadataList", "apiVersion": self.accept.meta, "metadata": meta, "items": items,
             });
             return self.encode_partial(&list);
         }
@@ -249,14 +240,7 @@ impl Renderer {
         match self.accept.form {
             Form::Table => {
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                let table = table::table(
-                    &self.resource,
-                    std::slice::from_ref(object),
-                    Some(json!({"resourceVersion": object["metadata"]["resourceVersion"]})),
-                    self.include,
-                    self.server.now_seconds(),
-                    columns,
-                );
+                let table = self.table(std::slice::from_ref(object), None, columns);
                 self.frame(out, kind, table.to_string().into_bytes(), |_| Vec::new(), &table);
             }
             Form::Metadata | Form::MetadataList => {
@@ -264,10 +248,7 @@ impl Renderer {
                 self.frame(out, kind, object.to_string().into_bytes(), partial_protobuf, &object);
             }
             Form::Object | Form::Discovery => {
-                let body = Renderer {
-                    accept: Accept { encoding: Encoding::Json, form: Form::Object, pretty: false },
-                    ..self.copy()
-                };
+                let body = Renderer { accept: Accept::JSON, ..self.copy() };
                 let json = body.encode_object(object).into_bytes().to_vec();
                 let schema = self.resource.clone();
                 self.frame(out, kind, json, |object| to_protobuf(object, schema.schema()), object);
@@ -302,7 +283,7 @@ impl Renderer {
             Encoding::Yaml => {
                 let event = json!({"type": kind, "object": object});
                 out.put_slice(b"---\n");
-                out.put_slice(&encode(&event, Accept { encoding: Encoding::Yaml, form: Form::Object, pretty: false }));
+                out.put_slice(&encode(&event, Accept { encoding: Encoding::Yaml, ..Accept::JSON }));
             }
             _ => {
                 out.put_slice(b"{\"type\":\"");

@@ -43,7 +43,6 @@ fn method_verb(method: &http::Method) -> &'static str {
         "PUT" => "update",
         "PATCH" => "patch",
         "DELETE" => "delete",
-        "OPTIONS" => "options",
         _ => "",
     }
 }

@@ -36,6 +36,7 @@ pub fn table(
     include: Include,
     now: i64,
     columns: bool,
+    api_version: &str,
 ) -> Value {
     let rows: Vec<Value> = objects
         .iter()
@@ -46,11 +47,13 @@ pub fn table(
                 }
                 Nature::Custom(custom) => custom.cells(object, now),
             };
+            // The bookmark that ends what was there is always told by its annotation.
+            let ends = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
             let shown = match include {
-                Include::None => Value::Null,
+                Include::None if !ends => Value::Null,
                 Include::Object => object.clone(),
-                Include::Metadata => json!({
-                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": resource.metadata(object),
+                Include::Metadata | Include::None => json!({
+                    "kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": resource.metadata(object),
                 }),
             };
             let mut row = json!({"cells": cells, "object": shown});
@@ -84,7 +87,7 @@ pub fn table(
         _ => json!({}),
     });
     json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
+        "kind": "Table", "apiVersion": api_version, "metadata": meta,
         "columnDefinitions": definitions, "rows": rows,
     })
 }

@@ -374,7 +374,7 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
         headers,
         user: cx.user.clone(),
         resource,
-        accept: Accept { encoding: Encoding::Json, form: Form::Object, pretty: false },
+        accept: Accept::JSON,
         warnings: Mutex::default(),
         annotations: Mutex::default(),
     };

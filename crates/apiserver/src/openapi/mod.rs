@@ -44,6 +44,10 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 /// How clients ask for it; no media type may have an `@`.
 const PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
+/// The same of newer documents, which are JSON all the same.
+const PROTOBUF_V3: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+const PROTOBUF_V3_ASKED: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+
 /// Documents already made.
 #[derive(Default)]
 pub struct Cache {
@@ -134,8 +138,13 @@ pub fn serve(server: &Arc<Inner>, path: &str, hash: Option<&str>, headers: &Head
     let generation = server.generation.load(Ordering::Acquire);
     let catalog = server.catalog();
     let Some(asked) = Asked::parse(&catalog, path, headers) else {
-        return answer(404, Body::whole("404 page not found\n"), TEXT);
+        return bare(404);
     };
+    if !accepted(&asked, headers) {
+        let mut response = bare(406);
+        put(&mut response, header::VARY, "Accept");
+        return response;
+    }
     let custom = |resource: &Resource| defined(server, resource).unwrap_or_else(|| custom::tree(resource.schema(), 0));
     let site = Site { catalog: &catalog, custom: &custom };
     if let (Asked::Index, others @ [_, ..]) = (&asked, &*server.remotes.documents()) {
@@ -151,12 +160,14 @@ pub fn serve(server: &Arc<Inner>, path: &str, hash: Option<&str>, headers: &Head
     if matches!(asked, Asked::V3(_)) && hash.is_some_and(|hash| hash != &*made.hash) {
         let mut response = answer(301, Body::empty(), JSON);
         put(&mut response, header::LOCATION, &format!("{path}?hash={}", made.hash));
+        put(&mut response, header::ETAG, &format!("\"{}\"", made.hash));
+        put(&mut response, header::VARY, "Accept");
         return response;
     }
     let kind = if matches!(asked, Asked::V2Protobuf) { PROTOBUF } else { JSON };
     let etag = format!("\"{}\"", made.hash);
     let mut response = if is_known(headers, &etag) {
-        answer(304, Body::empty(), kind)
+        bare(304)
     } else {
         // Made without the lock: another request may make it, too, which costs less than to hold up the rest.
         let compressed =
@@ -173,6 +184,19 @@ pub fn serve(server: &Arc<Inner>, path: &str, hash: Option<&str>, headers: &Head
     put(&mut response, header::ETAG, &etag);
     put(&mut response, header::VARY, "Accept, Accept-Encoding");
     response
+}
+
+/// An answer that is only its code.
+fn bare(code: u16) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    response
+}
+
+/// Whether the client takes a document in a form that it has. Of the old one and of the index it need not say.
+fn accepted(asked: &Asked, headers: &HeaderMap) -> bool {
+    let Asked::V3(_) = asked else { return true };
+    [JSON, PROTOBUF_V3, PROTOBUF_V3_ASKED].iter().any(|media| crate::media::accepts(headers, media))
 }
 
 impl Cache {

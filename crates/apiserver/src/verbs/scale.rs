@@ -1,5 +1,7 @@
 //! The `scale` subresource: an object's replicas as an object of its own, for those who know nothing else of it.
 
+use std::sync::{Arc, LazyLock};
+
 use bytes::Bytes;
 use http::Response;
 use machinery::apply::{Filter, Path};
@@ -9,10 +11,11 @@ use machinery::status::Status;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
-use super::subresources::{set_pointer, shown, stored};
+use super::subresources::{set_pointer, stored};
 use crate::body::Body;
 use crate::context::{Context, WriteOptions};
-use crate::resource::Nature;
+use crate::dispatch::{answer, content_type, object_renderer};
+use crate::resource::{Nature, Resource};
 use crate::write::{Change, Done, MODIFIED};
 
 const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
@@ -30,7 +33,7 @@ pub async fn get(cx: &Context) -> Result<Response<Body>, Status> {
         let dotted = paths.spec.replace('/', ".");
         return Err(Status::internal(format!("the spec replicas field {dotted:?} does not exist")));
     }
-    Ok(shown(cx, 200, &scale_of(cx, &object, &paths), SCALE))
+    shown(cx, &scale_of(cx, &object, &paths))
 }
 
 /// `PUT` and `PATCH`: the Scale is changed, then the object by it.
@@ -51,7 +54,31 @@ pub async fn write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> 
         Done::Object(_, object) => object,
         Done::Status(status) => return Err(status),
     };
-    Ok(shown(cx, 200, &scale_of(cx, &object, paths), SCALE))
+    shown(cx, &scale_of(cx, &object, paths))
+}
+
+/// Scales are shown like the objects of a resource of their own.
+fn shown(cx: &Context, scale: &Value) -> Result<Response<Body>, Status> {
+    static SHOWN: LazyLock<Option<Arc<Resource>>> = LazyLock::new(|| {
+        let (group, version, kind) = SCALE;
+        Some(Arc::new(Resource {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            list_kind: "ScaleList".into(),
+            plural: "scales".into(),
+            singular: "scale".into(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: Vec::new(),
+            subresources: Vec::new(),
+            table: "".into(),
+            nature: Nature::BuiltIn(kinds::schema_of(group, version, kind)?.id()),
+        }))
+    });
+    let resource = SHOWN.as_ref().ok_or_else(|| Status::internal("Scale is not among the built-in kinds"))?;
+    Ok(answer(200, object_renderer(cx, resource)?.value(scale), content_type(cx)))
 }
 
 enum Wanted {

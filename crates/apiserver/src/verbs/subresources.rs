@@ -85,7 +85,7 @@ pub(super) async fn stored(cx: &Context) -> Result<Value, Status> {
     Ok(cx.current(&View::new(&cx.server.store)).await?.object)
 }
 
-pub(super) fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
+fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
     use crate::media::Encoding;
     if cx.accept.encoding == Encoding::Protobuf {
         if let Some(schema) = kinds::schema_of(schema.0, schema.1, schema.2) {

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 use crate::body::Pieces;
 use crate::context::Context;
+use crate::dispatch::renderer;
+use crate::media::Form;
 use crate::render::Renderer;
 use crate::request::ListOptions;
 use crate::resource::Resource;
@@ -52,17 +54,16 @@ impl Context {
         let table = &self.resource.table;
         let prefix = self.resource.prefix(&self.info.namespace);
         let wanted = options.revision()?;
+        let mut render = renderer(self, &self.resource)?;
         let current = store.revision();
-        if let Some(wanted) = wanted {
-            if wanted > current {
-                return Err(too_large(wanted, current));
-            }
-        }
         // Without a version, and with "any", a watch begins with what exists, unless it asks not to.
         let initial = match options.send_initial_events {
             Some(initial) => initial,
             None => wanted.unwrap_or(0) == 0,
         };
+        if initial && wanted.is_some_and(|wanted| wanted > current) {
+            return Ok(refused(&mut render, &too_large(wanted.unwrap_or(0), current)));
+        }
         let (from, entries) = if initial {
             let list = store
                 .list(table, KeyRange::prefix(&prefix), None)
@@ -71,32 +72,39 @@ impl Context {
             entries.retain(|entry| selection.matches(entry));
             (list.revision, entries)
         } else {
-            (wanted.filter(|wanted| *wanted != 0).unwrap_or(current), Vec::new())
+            // What is yet to come is waited for, and what is before it is not told.
+            (wanted.filter(|wanted| *wanted != 0).unwrap_or(current).min(current), Vec::new())
         };
-        let watch = store.watch(table, &prefix, from).map_err(|error| match error {
-            ReadError::Compacted { oldest } => Status::expired(format!("too old resource version: {from} ({oldest})")),
-            ReadError::Future { current } => too_large(from, current),
-        })?;
+        let watch = match store.watch(table, &prefix, from) {
+            Ok(watch) => watch,
+            Err(ReadError::Compacted { oldest }) => {
+                let status = Status::expired(format!("too old resource version: {from} ({oldest})"));
+                return Ok(refused(&mut render, &status));
+            }
+            Err(ReadError::Future { current }) => return Ok(refused(&mut render, &too_large(from, current))),
+        };
         let seconds = options.timeout_seconds.unwrap_or_else(|| 1800 + u64::from(self.server.random_u32()) % 1800);
         let now = Instant::now();
         let watching = Watching {
             watch,
             resource: self.resource.clone(),
             selection,
-            render: Renderer::new(&self.resource, self.accept, self.server.clone()),
+            render,
             initial: entries.into_iter(),
             initial_end: (initial && options.send_initial_events == Some(true) && options.bookmarks).then_some(from),
             bookmarks: options.bookmarks,
             ends: now + Duration::from_secs(seconds.min(24 * 3600)),
             next_bookmark: now + BOOKMARKS_EVERY,
-            sent: from,
+            sent: wanted.unwrap_or(0).max(from),
             over: false,
             _guard: self.server.watch_guard(),
             stop: self.server.stopping(),
             superseded: self.resource.superseded(),
         };
-        Ok(Box::pin(unfold(watching, |mut watching| async move {
-            let piece = watching.next().await?;
+        // An event is no list: there is nothing to be told in that form.
+        let fits = self.accept.form != Form::MetadataList;
+        Ok(Box::pin(unfold(watching, move |mut watching| async move {
+            let piece = watching.next().await.filter(|_| fits)?;
             Some((piece, watching))
         })))
     }
@@ -170,7 +178,7 @@ impl Watching {
                 self.over = now >= self.ends;
                 self.next_bookmark = now + BOOKMARKS_EVERY;
                 let progress = self.progress();
-                if self.bookmarks && (!self.over || progress > self.sent) {
+                if self.bookmarks && progress >= self.sent && (!self.over || progress > self.sent) {
                     self.render.bookmark(&mut out, progress, false);
                     return Some(out.freeze());
                 }
@@ -219,6 +227,9 @@ impl Watching {
     /// Shows what happened. What could be shown before something cannot is shown.
     async fn batch(&mut self, out: &mut BytesMut, events: &[Arc<Event>]) -> Result<(), Status> {
         for event in events {
+            if event.revision <= self.sent {
+                continue;
+            }
             let (entry, previous) = match self.resource.needs_webhook() {
                 false => (event.entry.clone(), event.previous.clone()),
                 true => self.converted(event).await?,
@@ -251,6 +262,13 @@ impl Watching {
         let entry = shown.next().unwrap_or_else(|| event.entry.clone());
         Ok((entry, shown.next().or_else(|| event.previous.clone())))
     }
+}
+
+/// A watch that ends as it begins.
+fn refused(render: &mut Renderer, status: &Status) -> Pieces {
+    let mut out = BytesMut::new();
+    render.error(&mut out, status);
+    Box::pin(futures::stream::once(std::future::ready(out.freeze())))
 }
 
 /// Waits for as long as the definition of what is watched stands.

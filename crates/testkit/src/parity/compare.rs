@@ -25,7 +25,17 @@ impl fmt::Display for Difference {
 }
 
 /// Headers that clients act on.
-const HEADERS: &[&str] = &["content-type", "warning", "retry-after", "cache-control", "allow", "www-authenticate"];
+const HEADERS: &[&str] = &[
+    "allow",
+    "cache-control",
+    "content-type",
+    "etag",
+    "retry-after",
+    "vary",
+    "warning",
+    "www-authenticate",
+    "x-content-type-options",
+];
 
 /// All differences between two answers, after normalising them.
 pub fn differences(real: &Answer, ours: &Answer) -> Vec<Difference> {

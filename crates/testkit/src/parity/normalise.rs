@@ -31,12 +31,13 @@ static SUPPORTED: LazyLock<Regex> =
 /// A real one calls the type of `self` otherwise each time.
 static SELF_TYPE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bselfType\d+").expect("a pattern"));
 static CREDENTIAL: LazyLock<Regex> = LazyLock::new(|| Regex::new("X509SHA256=[0-9a-f]{64}").expect("a pattern"));
+static DIGEST: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"^(W/)?"[0-9A-Fa-f]{32,128}"$"#).expect("a pattern"));
 static CLUSTER_IP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b10\.96\.\d+\.\d+\b").expect("a pattern"));
 
 /// Replaces what depends on the server and the moment:
 ///
 /// - uids, times from 2026 on, resource versions and continue tokens, also within messages
-/// - addresses and ports that Services were given, digests of clients' certificates
+/// - addresses and ports that Services were given, digests of clients' certificates and of documents
 /// - the random end of generated names
 /// - the revisions and the order (not the fields) of managers, and what a real cluster's controllers own
 /// - ages in tables
@@ -158,6 +159,7 @@ pub fn words(text: &str) -> String {
     let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<5>");
     let text = SELF_TYPE.replace_all(&text, "self");
     let text = CREDENTIAL.replace_all(&text, "X509SHA256=<digest>");
+    let text = DIGEST.replace_all(&text, "$1\"<digest>\"");
     let text = CLUSTER_IP.replace_all(&text, "<ip>");
     let text = SUPPORTED.replace_all(&text, |found: &Captures<'_>| {
         let mut values: Vec<&str> = found[1].split(", ").collect();
@@ -175,6 +177,8 @@ fn ages(value: &mut Value) {
     let mut columns: Vec<usize> = Vec::new();
     let tables: Vec<&mut Value> = match value {
         Value::Array(documents) => documents.iter_mut().filter_map(|document| document.get_mut("object")).collect(),
+        // A watch that told one thing.
+        value if value["kind"].is_null() => value.get_mut("object").into_iter().collect(),
         value => vec![value],
     };
     for table in tables.into_iter().filter(|table| table["kind"] == "Table") {

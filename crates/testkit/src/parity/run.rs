@@ -127,6 +127,10 @@ async fn ask(cluster: &Cluster, step: &Step, names: &mut BTreeMap<String, String
         }
     }
     for (name, pointer) in &step.save {
+        if !pointer.starts_with('/') {
+            names.insert(name.clone(), answer.header(pointer).join(", "));
+            continue;
+        }
         let documents = answer.body.as_array().and_then(|documents| documents.last());
         let value = answer.body.pointer(pointer).or_else(|| documents?.pointer(pointer));
         names.insert(name.clone(), value.map(text).unwrap_or_default());

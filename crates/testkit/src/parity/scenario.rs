@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `{{ns}}` is the scenario's namespace, `{{run}}` a name that this run alone has, for objects outside of namespaces.
-//! `@save` keeps a string of an answer, each cluster its own; `@until pointer value` repeats the request until both
+//! `@save` keeps a string of an answer (or a header, if no pointer but a header's name stands there), each cluster its own; `@until pointer value` repeats the request until both
 //! clusters have that there; `@ignore pattern` leaves out differences for a reason that belongs to the scenario.
 
 use crate::Request;
@@ -38,7 +38,7 @@ pub struct Scenario {
 pub struct Step {
     /// What is sent; `{{name}}` stands for what was saved.
     pub request: Request,
-    /// What to keep of the answer: a name and a JSON pointer.
+    /// What to keep of the answer: a name and a JSON pointer, or a header.
     pub save: Vec<(String, String)>,
     /// What to wait for: a JSON pointer and the string there. Empty means that nothing is there.
     pub until: Option<(String, String)>,
