@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use machinery::status::Status;
+use parking_lot::Mutex;
 use serde_json::Value;
 use store::{CommitError, Entry, Expect, Op, Store};
 
@@ -16,6 +17,8 @@ use crate::resource::Resource;
 pub struct View<'a> {
     store: &'a Store,
     pending: HashMap<(Arc<str>, String), Pending>,
+    /// What was read last, for who looks at it again.
+    last: Mutex<Option<(Arc<Entry>, Value)>>,
 }
 
 struct Pending {
@@ -37,7 +40,7 @@ pub struct Current {
 impl<'a> View<'a> {
     /// The store as it is.
     pub fn new(store: &'a Store) -> View<'a> {
-        View { store, pending: HashMap::new() }
+        View { store, pending: HashMap::new(), last: Mutex::default() }
     }
 
     /// The object under a key, as its resource shows it.
@@ -58,14 +61,15 @@ impl<'a> View<'a> {
         match self.store.get(&resource.table, key) {
             None => Ok(None),
             Some(entry) => {
-                let object = parse_stored(&entry)?;
+                let known = self.last.lock().take_if(|(last, _)| Arc::ptr_eq(last, &entry));
+                let object = known.map_or_else(|| parse_stored(&entry), |(_, object)| Ok(object))?;
                 let expect = Expect::Revision(entry.revision);
                 Ok(Some(Current { object, entry: Some(entry), expect }))
             }
         }
     }
 
-    /// Which object is under a key, without reading all of it.
+    /// Which object is under a key.
     pub fn identity(&self, resource: &Resource, key: &str) -> Result<Option<Identity>, Status> {
         if !self.pending.is_empty() {
             if let Some(pending) = self.pending.get(&(resource.table.clone(), key.to_owned())) {
@@ -79,8 +83,13 @@ impl<'a> View<'a> {
             }
         }
         let Some(entry) = self.store.get(&resource.table, key) else { return Ok(None) };
-        let meta = Meta::of(&entry)?;
-        Ok(Some(Identity { uid: meta.uid, version: meta.version, expect: Expect::Revision(entry.revision) }))
+        // who asks which one it is goes on to change it
+        let object = parse_stored(&entry)?;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let expect = Expect::Revision(entry.revision);
+        let identity = Identity { uid: text("uid"), version: text("resourceVersion"), expect };
+        *self.last.lock() = Some((entry, object));
+        Ok(Some(identity))
     }
 
     /// Takes a step of a transaction into the view and into its list of steps; `object` is what it writes, if that is at hand.
@@ -223,33 +232,6 @@ pub struct Identity {
     pub version: String,
     /// What the write that replaces it must expect.
     pub expect: Expect,
-}
-
-/// Who an object is; the rest of it is passed over, which is much faster than reading it.
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-pub struct Meta {
-    /// Its name.
-    pub name: String,
-    /// Its namespace, if it has one.
-    pub namespace: Option<String>,
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    #[serde(rename = "resourceVersion")]
-    pub version: String,
-}
-
-impl Meta {
-    /// Of what is stored.
-    pub fn of(entry: &Entry) -> Result<Meta, Status> {
-        #[derive(serde::Deserialize)]
-        struct Named {
-            #[serde(default)]
-            metadata: Meta,
-        }
-        serde_json::from_slice::<Named>(&entry.value).map(|named| named.metadata).map_err(|e| unreadable(entry, &e))
-    }
 }
 
 fn unreadable(entry: &Entry, error: &serde_json::Error) -> Status {

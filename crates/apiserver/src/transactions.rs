@@ -496,7 +496,7 @@ fn result(operation: &Operation, key: Option<&(Arc<str>, Arc<str>)>, uid: &str, 
     }
     if uid.is_empty() {
         // of what is gone now
-        own["uid"] = crate::plan::Meta::of(entry).map(|meta| meta.uid).unwrap_or_default().into();
+        own["uid"] = crate::plan::parse_stored(entry).unwrap_or_default()["metadata"]["uid"].take();
     }
     own
 }

@@ -313,9 +313,12 @@ impl Context {
         if resource.is_custom() {
             crate::custom::whole_numbers(&mut new);
         } else {
-            for warning in kinds::warnings::update(&resource.group, &resource.kind, &new, old) {
-                self.warn(warning);
-            }
+            let (group, kind) = resource.gk();
+            let warnings = match self.info.subresource.as_str() {
+                "status" => kinds::warnings::status_update(group, kind, &new),
+                _ => kinds::warnings::update(group, kind, &new, old),
+            };
+            warnings.into_iter().for_each(|warning| self.warn(warning));
         }
         let unchanged = !unsettled && machinery::apply::keep_times_if_unchanged(old, &mut new);
         if options.dry_run {

@@ -256,7 +256,7 @@ async fn what_is_wrong_with_one_is_said_with_its_place() {
     refused(&api.post(&strict, &wrong("colour", json!("red"))).await, 400, "spec.operations[1].colour");
     let mut other = transaction(json!([create("z")]));
     other["kind"] = json!("Transfer");
-    refused(&api.post(TRANSACTIONS, &other).await, 400, "Transfer");
+    refused(&api.post(TRANSACTIONS, &other).await, 422, "must be Transaction");
     assert_eq!(api.get(&format!("{MAPS}/z")).await.0, 404, "nothing was written");
     // and what is not plainly one, but one, is done
     let (code, answer) = api.post(TRANSACTIONS, &wrong("colour", json!("red"))).await;

@@ -92,6 +92,8 @@ pub fn remove(object: &mut Value, path: &str, key: &str) {
 pub fn keep(to: &mut Value, from: &Value, field: &str) {
     let Some(map) = to.as_object_mut() else { return };
     match from.get(field) {
+        // nearly always: comparing is cheaper than copying
+        Some(value) if map.get(field) == Some(value) => None,
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),
     };

@@ -28,8 +28,8 @@ pub fn wanted(attributes: &Attributes<'_>) -> Option<String> {
         && attributes.subresource.is_empty()
         && attributes.object["spec"].is_object()
         && attributes.object["metadata"]["annotations"].get(MIRROR).is_none();
-    let name = attributes.object["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty());
-    concerned.then(|| name.unwrap_or("default").to_owned())
+    let named = || attributes.object["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty());
+    concerned.then(|| named().unwrap_or("default").to_owned())
 }
 
 impl Accounts {

@@ -37,8 +37,8 @@ impl Plugin for RuntimeClass {
     fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         let spec = &attributes.object["spec"];
         let created = attributes.operation == Operation::Create && attributes.subresource.is_empty();
-        let alone = spec["runtimeClassName"].is_null() && !amounts(&spec["overhead"]).is_empty();
-        if attributes.resource.gk() == ("", "Pod") && created && alone {
+        let alone = || spec["runtimeClassName"].is_null() && !amounts(&spec["overhead"]).is_empty();
+        if attributes.resource.gk() == ("", "Pod") && created && alone() {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
             return Err(forbidden(attributes, why));
         }

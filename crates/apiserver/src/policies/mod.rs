@@ -64,9 +64,9 @@ pub fn settled(resource: &Resource, object: Value) -> Result<Value, Status> {
     Ok(object)
 }
 
-/// Whether expressions of a policy can be using the namespace. Says yes rather too often than too rarely.
-fn names_namespace(spec: &Value) -> bool {
-    spec.to_string().contains("namespaceObject")
+/// Whether expressions of a policy can be using something. Says yes rather too often than too rarely.
+fn names(spec: &Value, what: &str) -> bool {
+    spec.to_string().contains(what)
 }
 
 /// A namespace as expressions see it: without what is not theirs to know.

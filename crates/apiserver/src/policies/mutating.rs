@@ -26,6 +26,8 @@ pub struct Mutating {
     compiler: Compiler,
     mutations: Vec<Mutation>,
     names_namespace: bool,
+    /// Whether its conditions can be using the request.
+    conditions_name_request: bool,
 }
 
 enum Mutation {
@@ -73,7 +75,9 @@ impl Policy for Mutating {
             mutations: spec["mutations"].as_array().into_iter().flatten().map(mutation).collect(),
             params,
             compiler,
-            names_namespace: super::names_namespace(spec),
+            names_namespace: super::names(spec, "namespaceObject"),
+            conditions_name_request: super::names(&spec["matchConditions"], "request")
+                || super::names(&spec["variables"], "request") && super::names(&spec["matchConditions"], "variables"),
         }
     }
 
@@ -156,7 +160,7 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
     if !invocations.is_empty() {
         let mut asked = false;
         for (policy, binding, matched, params) in &invocations {
-            let request = &attributes.shown_request(matched);
+            let asked_for = |needed: bool| if needed { attributes.shown_request(matched) } else { Default::default() };
             let resource = attributes.resource;
             let same = std::sync::Arc::ptr_eq(matched, resource);
             let converted = match same {
@@ -171,10 +175,12 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
                 Some((object, old)) => (object, old),
                 None => (&attributes.object, attributes.old),
             };
-            if !holds(policy, binding, request, params, seen, attributes, &mut errors) {
+            let request = asked_for(policy.conditions_name_request);
+            if !holds(policy, binding, &request, params, seen, attributes, &mut errors) {
                 continue;
             }
             asked = true;
+            let request = &*asked_for(true);
             let namespace = if policy.names_namespace { attributes.shown_namespace()? } else { Default::default() };
             let key = key(policy, binding, params);
             if attributes.reinvocation.again && !attributes.reinvocation.policies.is_due(&key) {

@@ -114,7 +114,7 @@ impl Policy for Validating {
             annotations: spec["auditAnnotations"].as_array().into_iter().flatten().map(annotation).collect(),
             params,
             compiler,
-            names_namespace: super::names_namespace(spec),
+            names_namespace: super::names(spec, "namespaceObject"),
         }
     }
 

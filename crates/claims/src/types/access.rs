@@ -160,8 +160,7 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
         )
     };
     let differs = |key: &str| format!("({}) != ({})", said("object", key), said("oldObject", key));
-    let condition =
-        format!("request.operation == 'CREATE' || {} || {}", differs(CREATED_BY), differs(CREATED_BY_GROUPS));
+    let condition = format!("oldObject == null || {} || {}", differs(CREATED_BY), differs(CREATED_BY_GROUPS));
     let variable = |name: &str, made: &str, key: &str| json!({"name": name, "expression": format!("request.operation == 'CREATE' ? ({made}) : ({})", said("oldObject", key))});
     let groups = "has(request.userInfo.groups) ? request.userInfo.groups.join(',') : ''";
     let expression = format!(

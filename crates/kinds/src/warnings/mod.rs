@@ -9,7 +9,7 @@ use conductor_machinery::quantity::Quantity;
 use serde_json::Value;
 
 use crate::validate::at::At;
-use crate::value::{annotation, has, list, same};
+use crate::value::{annotation, get, has, list, same};
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
@@ -262,6 +262,7 @@ fn persistent_volume(warnings: &mut Vec<String>, at: &At<'_>) {
     for term in at.field("spec.nodeAffinity.required").items("nodeSelectorTerms") {
         deprecated_keys(warnings, term.items("matchExpressions"));
     }
+    let spec = get(at.value, "spec");
     for (source, called, since) in [
         ("cephfs", "cephfs", "v1.28, non-functional in v1.31+"),
         ("photonPersistentDisk", "photonPersistentDisk", "v1.11, non-functional in v1.16+"),
@@ -270,7 +271,7 @@ fn persistent_volume(warnings: &mut Vec<String>, at: &At<'_>) {
         ("glusterfs", "glusterfs", "v1.25, non-functional in v1.26+"),
         ("rbd", "rbd", "v1.28, non-functional in v1.31+"),
     ] {
-        if has(at.value, &format!("spec.{source}")) {
+        if spec.get(source).is_some_and(|source| !source.is_null()) {
             warnings.push(format!("spec.{called}: deprecated in {since}"));
         }
     }
@@ -288,9 +289,13 @@ fn fractional_bytes(warnings: &mut Vec<String>, path: &Path, value: &Value) {
 }
 
 fn claim_spec(warnings: &mut Vec<String>, spec: &At<'_>) {
-    for field in ["requests", "limits"] {
-        let path = spec.at("resources").child(field).key("storage");
-        fractional_bytes(warnings, &path, spec.get(&format!("resources.{field}.storage")));
+    for (field, value) in
+        [("requests", spec.get("resources.requests.storage")), ("limits", spec.get("resources.limits.storage"))]
+    {
+        if !value.is_null() {
+            let path = spec.at("resources").child(field).key("storage");
+            fractional_bytes(warnings, &path, value);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use conductor_claims::amount::Amount;
 use conductor_claims::views::{Offer, Phase};
@@ -12,6 +13,9 @@ use super::{Desk, Item, Key, Seen, State};
 use crate::api::{Names, Sink};
 use crate::implementations::PATIENCE;
 use crate::kind::Kind;
+
+/// How far the watches of claims and of resources may be apart before a claim is looked at because of it.
+const SHOWN: Duration = Duration::from_millis(50);
 
 /// Which of a type's kinds a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +213,7 @@ impl Desk {
         }
         let item = Item::Claim(key.0.clone(), key.1.clone());
         let mut items = Vec::new();
+        let mut later = None;
         {
             let mut state = self.state.lock();
             let bound = text(&object["status"]["phase"]) == "Bound";
@@ -226,10 +231,18 @@ impl Desk {
                 state.pinned.remove(&item);
             } else {
                 state.pinned.insert(item.clone(), object);
-                items.push(item);
+                // what this process has just bound: its resource is about to be shown, too
+                if bound && state.index.is_assumed(&uid) {
+                    later = Some(item);
+                } else {
+                    items.push(item);
+                }
             }
         }
         self.enqueue(items);
+        if let Some(item) = later {
+            self.queue.add_after(item, SHOWN);
+        }
     }
 
     /// Whether a claim and its resource agree and nothing is left to write.
