@@ -149,8 +149,8 @@ impl Server {
         }
         let catalog = inner.catalog();
         let Some(resource) = catalog.find(&info.group, &info.version, &info.resource).cloned() else {
-            // A version that is known says what it lacks; of others nobody knows.
-            return match catalog.is_builtin(&info.group) || catalog.has_version(&info.group, &info.version) {
+            // Built-in groups say that something is not theirs; of others nobody knows.
+            return match catalog.is_builtin(&info.group) {
                 true => inner.status_response(&Status::no_such_path(), refusals, &parts.headers),
                 false => inner.finish(crate::paths::no_page(), &parts.headers, &parts.method, Vec::new()),
             };

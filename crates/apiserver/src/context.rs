@@ -167,6 +167,15 @@ impl Context {
             return Err(Status::bad_request(format!("the body is a {said}, but the path takes a {kind}")));
         }
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        // Scales come in the versions of several groups, Evictions in an older one.
+        let said = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if !said.is_empty() && said != api_version && kind != "Scale" && (said, kind) != ("policy/v1beta1", "Eviction")
+        {
+            let of = said.rsplit('/').next().unwrap_or_default();
+            return Err(Status::bad_request(format!(
+                "{kind} in version {of:?} cannot be handled as a {kind}: no kind {kind:?} is registered for version {said:?}"
+            )));
+        }
         fields.insert("kind".into(), kind.into());
         fields.insert("apiVersion".into(), api_version.into());
         let decoded = crate::resource::decode_builtin(schema, kind, version, value)?;

@@ -46,14 +46,10 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             cx.warn(warning);
         }
     }
-    if let ("create", true) = (&*info.verb, resource.is_terminating()) {
-        let mut status = Status::method_not_allowed();
-        status.message = "create not allowed while custom resource definition is terminating".into();
-        return Err(status);
-    }
     match &*info.verb {
         "get" => finish(cx, cx.get()?).await,
         "create" if &*resource.group == crate::transactions::GROUP => crate::transactions::run(cx, &body).await,
+        "create" if resource.gk() == ("", "Binding") => crate::verbs::subresources::old_binding(cx, body).await,
         "create" if !resource.has_verb("get") => crate::reviews::run(cx, &body).await,
         "create" => {
             if !info.name.is_empty() {

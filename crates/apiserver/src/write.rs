@@ -116,6 +116,10 @@ impl Context {
             }
         }
         let name = text(meta, "name").unwrap_or_default();
+        if resource.is_terminating() {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(&resource.group, &resource.plural, &name, why));
+        }
         meta.insert("uid".into(), self.server.new_uid().into());
         let now = self.server.now();
         meta.insert("creationTimestamp".into(), now.clone().into());
@@ -391,19 +395,24 @@ impl Context {
 
     /// Puts an object into the request's namespace, or refuses it if it says another.
     fn place(&self, object: &mut Value) -> Result<String, Status> {
-        let meta = meta_mut(object);
         if !self.resource.namespaced {
-            meta.remove("namespace");
+            meta_mut(object).remove("namespace");
             return Ok(String::new());
         }
-        let given = text(meta, "namespace").unwrap_or_default();
+        self.check_namespace(object)?;
+        meta_mut(object).insert("namespace".into(), self.info.namespace.as_str().into());
+        Ok(self.info.namespace.clone())
+    }
+
+    /// Refuses an object that says another namespace than the request.
+    pub fn check_namespace(&self, object: &Value) -> Result<(), Status> {
+        let given = object["metadata"]["namespace"].as_str().unwrap_or_default();
         if !given.is_empty() && given != self.info.namespace {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        meta.insert("namespace".into(), self.info.namespace.as_str().into());
-        Ok(self.info.namespace.clone())
+        Ok(())
     }
 
     /// A namespaced object needs its namespace, and one that stays: the commit checks that it is as it was seen here.

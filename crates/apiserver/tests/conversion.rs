@@ -404,7 +404,8 @@ async fn nothing_is_created_while_a_definition_goes() {
             (code, status) => break (code, status["message"].clone()),
         }
     };
-    assert_eq!(refused, (405, json!("create not allowed while custom resource definition is terminating")));
+    let why = "create not allowed while custom resource definition is terminating";
+    assert_eq!(refused, (403, json!(format!("widgets.example.com \"late\" is forbidden: {why}"))));
     api.merge(&format!("{V2}/held"), &json!({"metadata": {"finalizers": null}})).await;
     api.eventually(&format!("{CRDS}/widgets.example.com"), |code, _| code == 404).await;
 }

@@ -234,7 +234,7 @@ async fn names_are_taken_once() {
     let names = &second["status"]["conditions"][0];
     assert_eq!(
         (&names["type"], &names["status"], &names["reason"]),
-        (&"NamesAccepted".into(), &"False".into(), &"SingularConflict".into())
+        (&"NamesAccepted".into(), &"False".into(), &"ListKindConflict".into())
     );
     let (code, _) = api.get("/apis/example.com/v1/widgetz").await;
     assert_eq!(code, 404);

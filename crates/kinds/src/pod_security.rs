@@ -85,6 +85,11 @@ pub fn describe(violations: &[Violation]) -> String {
     violations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// Violations in short: `host namespaces, privileged`.
+pub fn reasons(violations: &[Violation]) -> String {
+    violations.iter().map(|(reason, _)| reason.as_str()).collect::<Vec<_>>().join(", ")
+}
+
 fn quoted<'s>(items: impl IntoIterator<Item = &'s str>) -> String {
     items.into_iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,6 @@
 //! What the server answers instead of an object: Kubernetes' `Status`, with its reasons, codes and causes.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
@@ -30,7 +31,7 @@ pub struct Status {
     /// The HTTP status code.
     pub code: u16,
     /// The machine-readable reason: `NotFound`, `Conflict`, …; empty for success.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// For people: what is wrong and what to do.
     pub message: String,
     /// What it is about: name, group, kind (a resource's or kind's name), uid.
@@ -56,10 +57,10 @@ pub fn qualified(group: &str, resource: &str) -> String {
 
 impl Status {
     /// A failure with a code, a reason and a message.
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Status {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             name: String::new(),
             group: String::new(),
@@ -251,12 +252,13 @@ impl Status {
             status["message"] = Value::from(self.message.as_str());
         }
         if !self.reason.is_empty() {
-            status["reason"] = Value::from(self.reason);
+            status["reason"] = Value::from(&*self.reason);
         }
         if !details.is_empty() || self.bare_details {
             status["details"] = Value::Object(details);
         }
-        if !success {
+        // Of successes only those that made something say so.
+        if self.code != 200 {
             status["code"] = self.code.into();
         }
         status

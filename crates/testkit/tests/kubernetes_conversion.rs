@@ -216,13 +216,7 @@ async fn conversions_are_those_of_a_real_kubernetes() {
     let report = compare_all(&real, &ours, scenarios(&webhook), &known).await;
     let (compared, equal, excepted) = report.counts();
     println!("conversion: {compared} requests compared, {equal} equal, {excepted} with known differences only");
-    let unknown: Vec<String> = report
-        .comparisons
-        .iter()
-        .flat_map(|one| {
-            one.unknown.iter().map(move |found| format!("{}\n    {found}\n    sent {}", one.request, one.body))
-        })
-        .collect();
+    let unknown = report.unknown();
     assert!(unknown.is_empty(), "{} unknown differences:\n{}", unknown.len(), unknown.join("\n"));
     assert!(compared > 100, "only {compared} requests were compared");
 }

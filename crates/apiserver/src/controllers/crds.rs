@@ -11,7 +11,7 @@ use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Entry, KeyRange};
 
-use self::names::LookedAt;
+use self::names::{Decision, LookedAt};
 use crate::catalog::Catalog;
 use crate::custom::{Definition, Webhook};
 use crate::local::Local;
@@ -95,8 +95,8 @@ pub async fn run(server: Server, mut known: Known) {
         // Served first, said to be established then.
         refresh(&server, &list.entries, &mut known);
         let mut done = true;
-        for entry in &due {
-            match settle(&server, &local, entry, &mut known.looked_at).await {
+        for (entry, decision) in &due {
+            match settle(&server, &local, entry, decision.as_ref(), &mut known.looked_at).await {
                 Ok(finished) => {
                     if let Some(own) = known.serving.get(&*entry.key) {
                         own.definition.announced.store(true, Ordering::Relaxed);
@@ -124,9 +124,13 @@ pub async fn run(server: Server, mut known: Known) {
     }
 }
 
-/// Decides whose names are whose; gives the definitions that there is something to do about. They are read one at a time: all at
+/// Definitions to be brought up to date.
+type Due = Vec<(Arc<Entry>, Option<Decision>)>;
+
+/// Decides whose names are whose; gives the definitions that there is something to do about, and what was decided about those
+/// that stay. They are read one at a time: all at
 /// once, read, would be much.
-fn look(entries: &[Arc<Entry>], looked_at: &mut BTreeMap<String, LookedAt>) -> Vec<Arc<Entry>> {
+fn look(entries: &[Arc<Entry>], looked_at: &mut BTreeMap<String, LookedAt>) -> Due {
     let there: BTreeSet<&str> = entries.iter().map(|entry| &*entry.key).collect();
     looked_at.retain(|name, _| there.contains(name.as_str()));
     let mut due = Vec::new();
@@ -140,18 +144,24 @@ fn look(entries: &[Arc<Entry>], looked_at: &mut BTreeMap<String, LookedAt>) -> V
         let mut own = LookedAt::new(&crd, entry.revision);
         own.unfinished = !names::is_settled(&crd);
         if own.unfinished {
-            due.push(entry.clone());
+            due.push((entry.clone(), None));
         }
         looked_at.insert(entry.key.to_string(), own);
     }
-    for entry in &due {
+    for (entry, decided) in &mut due {
         let Ok(crd) = parse_stored(entry) else { continue };
         let terminating = crd["metadata"].get("deletionTimestamp").is_some();
-        if !terminating && names::conflict(&crd, &entry.key, looked_at).is_none() {
-            let mut own = LookedAt::with(&crd, &crd["spec"]["names"], entry.revision);
-            own.accepted = true;
-            looked_at.insert(entry.key.to_string(), own);
+        if terminating {
+            continue;
         }
+        let decision = names::decide(&crd, looked_at);
+        let mut own = LookedAt::with(&crd, &decision.names, entry.revision);
+        // Once it is served, it stays so, under the names that it has.
+        if decision.conflict.is_none() {
+            own.served_as = Some(decision.names.clone());
+        }
+        looked_at.insert(entry.key.to_string(), own);
+        *decided = Some(decision);
     }
     due
 }
@@ -163,15 +173,14 @@ fn refresh(server: &Server, entries: &[Arc<Entry>], known: &mut Known) {
     let mut over: Vec<Arc<Definition>> = Vec::new();
     let mut names = BTreeSet::new();
     for entry in entries {
-        if !looked_at.get(&*entry.key).is_some_and(|own| own.accepted) {
-            continue;
-        }
+        let Some(served_as) = looked_at.get(&*entry.key).and_then(|own| own.served_as.as_ref()) else { continue };
         let before = known.get_mut(&*entry.key);
         if let Some(serving) = before.as_ref().filter(|own| own.revision == entry.revision) {
             names.insert(serving.definition.name.clone());
             continue;
         }
-        let Ok(crd) = parse_stored(entry) else { continue };
+        let Ok(mut crd) = parse_stored(entry) else { continue };
+        crd["spec"]["names"] = served_as.clone();
         names.insert(entry.key.to_string());
         let mark = Mark::of(&crd);
         let mut superseded = None;
@@ -258,19 +267,16 @@ async fn settle(
     server: &Server,
     local: &Local,
     entry: &Entry,
+    decision: Option<&Decision>,
     looked_at: &mut BTreeMap<String, LookedAt>,
 ) -> Result<bool, Status> {
     let mut crd = parse_stored(entry)?;
     let mut done = true;
     let unfinished;
-    if crd["metadata"].get("deletionTimestamp").is_some() {
-        done = remove(server, local, &crd, entry).await?;
-        unfinished = !done;
-    } else {
+    if let Some(decision) = decision {
         // Names that are taken may be free one day.
-        let conflict = names::conflict(&crd, &entry.key, looked_at);
-        unfinished = conflict.is_some();
-        let status = names::accept(&crd, conflict, &server.0.now());
+        unfinished = decision.conflict.is_some();
+        let status = names::accept(&crd, decision, &server.0.now());
         if status != crd["status"] {
             let path = format!("{CRDS}/{}/status", entry.key);
             crd["status"] = status;
@@ -281,6 +287,9 @@ async fn settle(
                 Err(status) => return Err(status),
             }
         }
+    } else {
+        done = remove(server, local, &crd, entry).await?;
+        unfinished = !done;
     }
     if let Some(own) = looked_at.get_mut(&*entry.key) {
         own.unfinished = unfinished;

@@ -1,8 +1,12 @@
 //! `PodSecurity`: the labels of a namespace say what its Pods may ask for.
 
-use kinds::pod_security::{Level, describe, violations};
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use kinds::pod_security::{Level, describe, reasons, violations};
 use machinery::status::Status;
 use serde_json::Value;
+use store::{Entry, KeyRange};
 
 use super::{Plugin, forbidden};
 use crate::admission::{Attributes, Operation};
@@ -40,7 +44,8 @@ fn wanted(namespace: &Value, mode: &str) -> Wanted {
         text => Level::read(text).unwrap_or(if mode == "enforce" { Level::Restricted } else { Level::Privileged }),
     };
     let version = text(format!("{PREFIX}{mode}-version"));
-    Wanted { level, version: if is_version(version) { version.to_owned() } else { String::new() } }
+    let version = if is_version(version) && version != "latest" { version } else { "" };
+    Wanted { level, version: version.to_owned() }
 }
 
 /// The Pod in an object: itself, or what a workload makes Pods from.
@@ -140,5 +145,83 @@ fn labels(attributes: &Attributes<'_>) -> Result<(), Status> {
             }
         }
     }
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("", "Namespace", attributes.name, &errors)) }
+    if !errors.is_empty() {
+        return Err(Status::invalid("", "Namespace", attributes.name, &errors));
+    }
+    if attributes.operation == Operation::Update {
+        let (new, old) = (wanted(&attributes.object, "enforce"), wanted(attributes.old, "enforce"));
+        // What asks for less of the same, or for nothing, needs no look at what is there.
+        let relaxed = new.version == old.version && new.level <= old.level;
+        if !relaxed && new.level != Level::Privileged {
+            existing(attributes, &new);
+        }
+    }
+    Ok(())
+}
+
+/// How many Pods of a namespace are looked at when it asks for more, and for how long.
+const MOST: usize = 3000;
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Warns of the Pods there are that a namespace would not let in any more.
+fn existing(attributes: &Attributes<'_>, enforce: &Wanted) {
+    let (cx, namespace) = (attributes.cx, attributes.name);
+    let prefix = format!("{namespace}/");
+    let Ok(list) = cx.server.store.list("core/pods", KeyRange::prefix(&prefix), None) else { return };
+    let until = Instant::now() + LONGEST;
+    let total = list.entries.len();
+    // Pods of one controller are alike: the first of each comes before its twins.
+    let (mut first, mut twins, mut controllers) = (Vec::new(), Vec::new(), HashSet::new());
+    for entry in &list.entries {
+        let is_first = controller(entry).is_none_or(|uid| controllers.insert(uid));
+        if is_first { first.push(entry) } else { twins.push(entry) }
+    }
+    let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    let mut checked = 0;
+    for entry in first.into_iter().chain(twins).take(MOST) {
+        checked += 1;
+        if let Ok(pod) = crate::plan::parse_stored(entry) {
+            let violated = violations(enforce.level, &pod["metadata"], &pod["spec"]);
+            if !violated.is_empty() {
+                let name = entry.key[prefix.len()..].to_owned();
+                let (least, count) = found.entry(reasons(&violated)).or_insert_with(|| (name.clone(), 0));
+                *count += 1;
+                if name < *least {
+                    *least = name;
+                }
+            }
+        }
+        if Instant::now() > until {
+            break;
+        }
+    }
+    if checked < total {
+        cx.warn(format!(
+            "new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
+        ));
+    }
+    if found.is_empty() {
+        return;
+    }
+    cx.warn(format!(
+        "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{enforce}\""
+    ));
+    let mut said: Vec<String> = found
+        .into_iter()
+        .map(|(why, (name, count))| match count {
+            1 => format!("{name}: {why}"),
+            2 => format!("{name} (and 1 other pod): {why}"),
+            more => format!("{name} (and {} other pods): {why}", more - 1),
+        })
+        .collect();
+    said.sort();
+    said.into_iter().for_each(|warning| cx.warn(warning));
+}
+
+/// The uid of the controller that a stored Pod has.
+fn controller(entry: &Entry) -> Option<String> {
+    let pod = crate::plan::parse_stored(entry).ok()?;
+    let owners = pod["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    owner["uid"].as_str().map(str::to_owned)
 }

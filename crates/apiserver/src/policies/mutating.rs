@@ -210,7 +210,7 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
         Some(first) => {
             let mut status = crate::plugins::forbidden(attributes, "");
             status.message = first.clone();
-            status.reason = errors.reason.unwrap_or("Forbidden");
+            status.reason = errors.reason.unwrap_or("Forbidden").into();
             Err(errors.messages.iter().fold(status, |status, message| status.cause("", "", message)))
         }
     }

@@ -400,7 +400,7 @@ fn refused(attributes: &Attributes<'_>, policy: &Validating, binding: Option<&Bi
     let by = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
     let message = format!("ValidatingAdmissionPolicy '{}'{by} denied request: {}", policy.name, refusal.message);
     let mut status = crate::plugins::forbidden(attributes, &message).cause("", "", message);
-    status.reason = refusal.reason;
+    status.reason = refusal.reason.into();
     status.code = match refusal.reason {
         "Forbidden" => 403,
         "Unauthorized" => 401,

@@ -207,6 +207,10 @@ impl Webhook {
         if !patched || !mutating {
             return Ok(Answer { patch: None, warnings });
         }
+        if typed && response["patchType"] == "" {
+            let why = "webhook returned invalid response.patchType of \"\"";
+            return Err(failed(format!("received invalid webhook response: {why}")));
+        }
         if typed && response["patchType"] != "JSONPatch" {
             return Err(failed(format!("unsupported patch type {:?}", text(&response["patchType"]))));
         }
@@ -324,14 +328,15 @@ fn denial(name: &str, said: &Value) -> Status {
         (message, _) => format!("{denied}: {message}"),
     };
     let code = said["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
-    let known = REASONS.iter().find(|own| **own == reason).copied().unwrap_or_default();
+    let code = code.filter(|code| (400..1000).contains(code)).unwrap_or(400);
     let details = &said["details"];
-    let mut status = Status::new(code, known, message);
+    let mut status = Status::new(code, reason.to_owned(), message);
     if details.is_object() {
         status = status.about(text(&details["group"]), text(&details["kind"]), text(&details["name"]));
         status.uid = text(&details["uid"]).to_owned();
-        status.retry_after = details["retryAfterSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
+        let seconds = details["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0);
+        status.retry_after = seconds.and_then(|seconds| u32::try_from(seconds).ok());
+        status.bare_details = true;
         for cause in details["causes"].as_array().into_iter().flatten().take(100) {
             let own = |field: &str| text(&cause[field]).to_owned();
             status.causes.push(Cause { reason: own("reason"), message: own("message"), field: own("field") });
@@ -339,26 +344,3 @@ fn denial(name: &str, said: &Value) -> Status {
     }
     status
 }
-
-/// The reasons that Kubernetes knows.
-const REASONS: &[&str] = &[
-    "Unauthorized",
-    "Forbidden",
-    "NotFound",
-    "AlreadyExists",
-    "Conflict",
-    "Gone",
-    "Invalid",
-    "ServerTimeout",
-    "StoreReadError",
-    "Timeout",
-    "TooManyRequests",
-    "BadRequest",
-    "MethodNotAllowed",
-    "NotAcceptable",
-    "RequestEntityTooLarge",
-    "UnsupportedMediaType",
-    "InternalError",
-    "Expired",
-    "ServiceUnavailable",
-];

@@ -68,16 +68,13 @@ impl Context {
             version: text(&object["preconditions"]["resourceVersion"]),
             dry_run: false,
         };
-        for value in object["dryRun"].as_array().into_iter().flatten() {
-            match value.as_str() {
-                Some("All") => options.dry_run = true,
-                _ => errors.push(field::Error::not_supported(&Path::root("dryRun"), value.clone(), &["All"])),
-            }
-        }
-        for value in self.query.all("dryRun").filter(|value| !value.is_empty()) {
-            match value {
-                "All" => options.dry_run = true,
-                _ => errors.push(field::Error::not_supported(&Path::root("dryRun"), value, &["All"])),
+        let body: Vec<&str> = object["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let query: Vec<&str> = self.query.all("dryRun").filter(|value| !value.is_empty()).collect();
+        for dry in [body, query] {
+            options.dry_run |= dry.contains(&"All");
+            if dry.iter().any(|value| *value != "All") {
+                errors.push(field::Error::not_supported(&Path::root("dryRun"), dry, &["All"]));
+                break;
             }
         }
         let path = Path::root("propagationPolicy");

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Response};
+use machinery::field::{Error, Path};
 use machinery::selector::Selector;
 use machinery::status::Status;
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use crate::server::Server;
 const MAX_DISRUPTED: usize = 2000;
 /// How often a budget is looked at again when its controller writes at the same time.
 const ATTEMPTS: usize = 20;
+const BREAKING: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 /// `POST`. Boxed, because the server asks itself on the way.
@@ -30,11 +32,24 @@ async fn evict(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     if eviction["metadata"]["name"] != *cx.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    cx.check_namespace(&eviction)?;
+    if eviction["deleteOptions"][BREAKING] == true {
+        let path = Path::root("deleteOptions").child(BREAKING);
+        let error = Error::invalid(&path, true, "can not be set for pod eviction, try after removing the option");
+        return Err(Status::invalid("policy", "Eviction", &cx.info.name, &[error]));
+    }
     let mut delete = match &eviction["deleteOptions"] {
         Value::Object(options) => Value::Object(options.clone()),
         _ => json!({}),
     };
     if options.dry_run {
+        let own = delete["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
+        if !own.is_empty() && own != ["All"] {
+            return Err(Status::bad_request(format!(
+                "Non-matching dry-run options in request and content: [All] and [{}]",
+                own.join(" ")
+            )));
+        }
         delete["dryRun"] = json!(["All"]);
     }
     let dry_run = delete["dryRun"].as_array().is_some_and(|list| !list.is_empty());
@@ -60,9 +75,7 @@ async fn evict(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         }
     }
     cx.delete_with(delete.to_string().into()).await?;
-    let mut status = Status::new(201, "", "");
-    status.code = 201;
-    Ok(cx.server.plain_status(&status, cx.accept))
+    Ok(cx.server.plain_status(&Status::new(201, "", ""), cx.accept))
 }
 
 /// Charges the eviction to the Pod's budget, if it has one and needs it.

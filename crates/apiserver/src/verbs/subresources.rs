@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::dispatch::{answer, finish};
 use crate::plan::View;
 use crate::render::encode_ordered;
+use crate::request::RequestInfo;
 use crate::write::Change;
 
 /// Answers a request about a part of an object.
@@ -208,12 +209,9 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
 async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let binding = cx.decode_as(&body, ("", "v1", "Binding"), &options)?;
-    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
-    if !name.is_empty() && name != cx.info.name {
-        return Err(Status::bad_request(format!(
-            "the name of the binding ({name}) does not match the Pod's ({})",
-            cx.info.name
-        )));
+    cx.check_namespace(&binding)?;
+    if binding["metadata"]["name"] != *cx.info.name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     let target = &binding["target"];
     let path = machinery::field::Path::root("target");
@@ -232,25 +230,34 @@ async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     let (options, binding) = (&options, &binding);
     let change = |old: &Value| {
         let mut object = old.clone();
+        for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+            let (wanted, there) = (&binding["metadata"][field], &old["metadata"][field]);
+            if let Some(wanted) = wanted.as_str().filter(|wanted| !wanted.is_empty() && there != wanted) {
+                let there = there.as_str().unwrap_or_default();
+                let why = format!("{what} in precondition: {wanted}, {what} in object meta: {there}");
+                return Err(cx.conflict(format!("Precondition failed: {why}")));
+            }
+        }
+        let conflict = |why: String| Status::conflict("", "pods/binding", &cx.info.name, why);
         let current = old["spec"]["nodeName"].as_str().unwrap_or_default();
         if old["metadata"].get("deletionTimestamp").is_some() {
-            return Err(cx.conflict(format!("pod {} is being deleted, cannot be assigned to a host", cx.info.name)));
+            return Err(conflict(format!("pod {} is being deleted, cannot be assigned to a host", cx.info.name)));
         }
         if !current.is_empty() {
-            return Err(cx.conflict(format!("pod {} is already assigned to node {current:?}", cx.info.name)));
+            return Err(conflict(format!("pod {} is already assigned to node {current:?}", cx.info.name)));
         }
         if old["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
-            return Err(cx.conflict(format!("pod {} has non-empty .spec.schedulingGates", cx.info.name)));
-        }
-        let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
-        if !uid.is_empty() && old["metadata"]["uid"] != uid {
-            return Err(cx.conflict("Precondition failed: the binding's uid is not the Pod's"));
+            return Err(conflict(format!("pod {} has non-empty .spec.schedulingGates", cx.info.name)));
         }
         object["spec"]["nodeName"] = node.into();
         for part in ["annotations", "labels"] {
             for (key, value) in binding["metadata"][part].as_object().into_iter().flatten() {
                 object["metadata"][part][key] = value.clone();
             }
+        }
+        // Where it was to go no longer matters.
+        if let Some(status) = object["status"].as_object_mut() {
+            status.remove("nominatedNodeName");
         }
         let now = cx.server.now();
         let scheduled = json!({
@@ -270,7 +277,27 @@ async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     };
     let change = &change;
     cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
-    let mut status = Status::new(201, "", "");
-    status.code = 201;
-    Ok(cx.server.plain_status(&status, cx.accept))
+    Ok(cx.server.plain_status(&Status::new(201, "", ""), cx.accept))
+}
+
+/// `bindings`: the same, by the path that was there first.
+pub async fn old_binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+    let options = cx.write_options("CreateOptions")?;
+    let named = cx.decode_as(&body, ("", "v1", "Binding"), &options)?;
+    let name = named["metadata"]["name"].as_str().filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| Status::bad_request("Name parameter required."))?.to_owned();
+    let pods = cx.server.catalog().find("", "v1", "pods").cloned();
+    let cx = Context {
+        server: cx.server.clone(),
+        info: RequestInfo { resource: "pods".into(), subresource: "binding".into(), name, ..cx.info.clone() },
+        query: cx.query.clone(),
+        headers: cx.headers.clone(),
+        user: cx.user.clone(),
+        resource: pods.ok_or_else(|| Status::internal("there are no Pods"))?,
+        accept: cx.accept,
+        warnings: Default::default(),
+        annotations: Default::default(),
+    };
+    cx.namespace_check(&View::new(&cx.server.store), &cx.info.namespace, &cx.info.name)?;
+    binding(&cx, body).await
 }

@@ -184,7 +184,7 @@ fn conflicts_are_listed_by_manager() {
         "Apply failed with 4 conflicts: conflicts with \"a\":\n- .data.y\n- .spec.ports[port=80,protocol=\"TCP\"].name\n\
          conflicts with \"b\":\n- .data.x\n- .data.y"
     );
-    assert_eq!((status.code, status.reason), (409, "Conflict"));
+    assert_eq!((status.code, &*status.reason), (409, "Conflict"));
     let causes: Vec<_> =
         status.causes.iter().map(|c| (c.reason.as_str(), c.message.as_str(), c.field.as_str())).collect();
     assert_eq!(causes[0], ("FieldManagerConflict", "conflict with \"a\"", ".data.y"));

@@ -40,6 +40,12 @@ impl Report {
         let excepted = self.comparisons.iter().filter(|one| one.unknown.is_empty() && one.known > 0).count();
         (self.comparisons.len(), equal, excepted)
     }
+
+    /// Differences that are not known, each with its request.
+    pub fn unknown(&self) -> Vec<String> {
+        let of = |one: &Comparison, found: &Difference| format!("{}\n    {found}\n    sent {}", one.request, one.body);
+        self.comparisons.iter().flat_map(|one| one.unknown.iter().map(move |found| of(one, found))).collect()
+    }
 }
 
 /// Runs scenarios on both clusters, some at a time.

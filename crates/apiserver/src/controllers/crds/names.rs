@@ -11,8 +11,8 @@ pub struct LookedAt {
     group: String,
     names: Vec<String>,
     kinds: Vec<String>,
-    /// Whether it is served: its names are its own.
-    pub accepted: bool,
+    /// The names under which it is served; none if it is not.
+    pub served_as: Option<Value>,
     /// Whether it is to be looked at again though it has not changed.
     pub unfinished: bool,
 }
@@ -32,7 +32,7 @@ impl LookedAt {
             group: text(&crd["spec"]["group"]).unwrap_or_default(),
             names: [&accepted["plural"], &accepted["singular"]].into_iter().chain(short).filter_map(text).collect(),
             kinds: [&accepted["kind"], &accepted["listKind"]].into_iter().filter_map(text).collect(),
-            accepted: condition(crd, "NamesAccepted"),
+            served_as: ["NamesAccepted", "Established"].iter().any(|one| condition(crd, one)).then(|| accepted.clone()),
             unfinished: true,
         }
     }
@@ -47,33 +47,70 @@ fn conditions(crd: &Value) -> &[Value] {
     crd["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What is taken of the names that a definition wants, with the reason's name; none if it can have them all.
-pub fn conflict<'v>(
-    crd: &'v Value,
-    name: &str,
-    looked_at: &BTreeMap<String, LookedAt>,
-) -> Option<(&'static str, &'v str)> {
-    let spec = &crd["spec"];
-    let group = spec["group"].as_str().unwrap_or_default();
-    let others = || looked_at.iter().filter(|(other, own)| *other != name && own.group == group).map(|(_, own)| own);
-    let is_taken = |name: &str| others().any(|own| own.names.iter().any(|taken| taken == name));
-    let is_kind = |kind: &str| others().any(|own| own.kinds.iter().any(|taken| taken == kind));
-    let names = &spec["names"];
-    let text = |field: &str| names[field].as_str().unwrap_or_default();
-    [("plural", "PluralConflict"), ("singular", "SingularConflict")]
-        .iter()
-        .find(|(field, _)| is_taken(text(field)))
-        .map(|(field, reason)| (*reason, text(field)))
-        .or_else(|| {
-            let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            short.into_iter().find(|name| is_taken(name)).map(|name| ("ShortNamesConflict", name))
-        })
-        .or_else(|| {
-            [("kind", "KindConflict"), ("listKind", "ListKindConflict")]
-                .iter()
-                .find(|(field, _)| is_kind(text(field)))
-                .map(|(field, reason)| (*reason, text(field)))
-        })
+/// What a definition may be called.
+pub struct Decision {
+    /// The names it gets: those that nobody has, and of those that are taken what it had before.
+    pub names: Value,
+    /// Why it does not get all it wants: a reason's name, and what is taken.
+    pub conflict: Option<(&'static str, String)>,
+}
+
+/// Decides what a definition may be called, given all names there are in its group, its own among them.
+pub fn decide(crd: &Value, looked_at: &BTreeMap<String, LookedAt>) -> Decision {
+    let (wanted, mut names) = (&crd["spec"]["names"], crd["status"]["acceptedNames"].clone());
+    let group = crd["spec"]["group"].as_str().unwrap_or_default();
+    let all = || looked_at.values().filter(|own| own.group == group);
+    let is_name = |name: &str| all().any(|own| own.names.iter().any(|taken| taken == name));
+    let is_kind = |kind: &str| all().any(|own| own.kinds.iter().any(|taken| taken == kind));
+    let in_use = |name: &str| format!("{name:?} is already in use");
+    if !names.is_object() {
+        names = json!({});
+    }
+    // Of several reasons the last one is told.
+    let mut conflict = None;
+    for (field, reason) in [
+        ("plural", "PluralConflict"),
+        ("singular", "SingularConflict"),
+        ("shortNames", "ShortNamesConflict"),
+        ("kind", "KindConflict"),
+        ("listKind", "ListKindConflict"),
+    ] {
+        if wanted.get(field) == names.get(field) {
+            continue;
+        }
+        let taken: Vec<String> = match &wanted[field] {
+            Value::Array(list) => {
+                let had = |name: &&str| names[field].as_array().is_some_and(|had| had.iter().any(|own| own == *name));
+                let new = list.iter().filter_map(Value::as_str).filter(|name| !had(name));
+                new.filter(|name| is_name(name)).map(in_use).collect()
+            }
+            one => {
+                let name = one.as_str().unwrap_or_default();
+                let taken = if field.ends_with("ind") { is_kind(name) } else { is_name(name) };
+                taken.then(|| in_use(name)).into_iter().collect()
+            }
+        };
+        match taken.as_slice() {
+            [] => set_name(&mut names, wanted, field),
+            [one] => conflict = Some((reason, one.clone())),
+            many => conflict = Some((reason, format!("[{}]", many.join(", ")))),
+        }
+    }
+    set_name(&mut names, wanted, "categories");
+    for field in ["plural", "kind"] {
+        if names.get(field).is_none() {
+            names[field] = "".into();
+        }
+    }
+    Decision { names, conflict }
+}
+
+fn set_name(names: &mut Value, wanted: &Value, field: &str) {
+    let Value::Object(names) = names else { return };
+    match wanted.get(field) {
+        Some(value) => names.insert(field.into(), value.clone()),
+        None => names.remove(field),
+    };
 }
 
 /// Whether a definition has the names that it wants, and says all there is to say.
@@ -81,7 +118,7 @@ pub fn is_settled(crd: &Value) -> bool {
     crd["metadata"].get("deletionTimestamp").is_none()
         && condition(crd, "NamesAccepted")
         && crd["status"]["acceptedNames"] == crd["spec"]["names"]
-        && accept(crd, None, "") == crd["status"]
+        && accept(crd, &Decision { names: crd["spec"]["names"].clone(), conflict: None }, "") == crd["status"]
 }
 
 /// Says something in a condition of a status; the same said again changes nothing.
@@ -93,7 +130,11 @@ pub fn set_condition(status: &mut Value, kind: &str, (value, reason, message): (
     };
     let new = json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message});
     match list.iter_mut().find(|own| own["type"] == kind) {
-        Some(own) if own["reason"] == reason && own["status"] == value => {}
+        // How many are left to go changes all the time.
+        Some(own)
+            if own["reason"] == reason
+                && own["status"] == value
+                && (own["message"] == message || kind == "Terminating") => {}
         Some(own) => *own = new,
         None => list.push(new),
     }
@@ -101,14 +142,14 @@ pub fn set_condition(status: &mut Value, kind: &str, (value, reason, message): (
 }
 
 /// The status a definition should have, given what is taken of its names.
-pub fn accept(crd: &Value, conflict: Option<(&str, &str)>, now: &str) -> Value {
+pub fn accept(crd: &Value, decision: &Decision, now: &str) -> Value {
     let mut status = crd["status"].clone();
     let mut set = |kind: &str, value: &str, reason: &str, message: String| {
         set_condition(&mut status, kind, (value, reason, &message), now);
     };
-    match conflict {
-        Some((reason, name)) => {
-            set("NamesAccepted", "False", reason, format!("{name:?} is already in use"));
+    match &decision.conflict {
+        Some((reason, taken)) => {
+            set("NamesAccepted", "False", reason, taken.clone());
             if !condition(crd, "Established") {
                 set("Established", "False", "NotAccepted", "not all names are accepted".into());
             }
@@ -121,9 +162,7 @@ pub fn accept(crd: &Value, conflict: Option<(&str, &str)>, now: &str) -> Value {
     if let Some((value, reason, message)) = approval(crd) {
         set("KubernetesAPIApprovalPolicyConformant", value, reason, message);
     }
-    if conflict.is_none() {
-        status["acceptedNames"] = crd["spec"]["names"].clone();
-    }
+    status["acceptedNames"] = decision.names.clone();
     status
 }
 
