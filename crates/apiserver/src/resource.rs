@@ -537,15 +537,33 @@ impl Resource {
         }
     }
 
+    /// The same in the place of what is stored: the half that a write is not about stays as it is there, also where this
+    /// version cannot say it.
+    pub async fn to_replace(
+        &self,
+        object: &Value,
+        subresource: &str,
+        entry: Option<&store::Entry>,
+    ) -> Result<store::Value, Status> {
+        let (Some(_), Some(entry)) = (self.twin(), entry) else { return self.to_store(object).await };
+        let mut internal = self.internal(object).into_owned();
+        let mut stored = crate::plan::parse_stored(entry)?;
+        let half = if subresource == "status" { "spec" } else { "status" };
+        if let Some(kept) = stored.get_mut(half) {
+            internal[half] = kept.take();
+        }
+        Ok(self.encode_internal(&internal))
+    }
+
     /// The stored form of an object in the version that is stored, with a hole where the revision goes.
     pub fn encode(&self, object: &Value) -> store::Value {
+        self.encode_internal(&self.internal(object))
+    }
+
+    fn encode_internal(&self, object: &Value) -> store::Value {
         let mut bytes = Vec::with_capacity(1024);
-        let revision_at = match &self.nature {
-            Nature::BuiltIn(_) => {
-                schema::encode_object(&self.internal(object), Some(self.internal_schema()), &mut bytes)
-            }
-            Nature::Custom(_) => schema::encode_object(object, None, &mut bytes),
-        };
+        let schema = (!self.is_custom()).then(|| self.internal_schema());
+        let revision_at = schema::encode_object(object, schema, &mut bytes);
         // The version that the object had before is not the one it will have.
         if let Some(at) = revision_at {
             let length = bytes[at..].iter().position(|byte| *byte == b'"').unwrap_or(0);

@@ -349,7 +349,8 @@ impl Context {
             let answer = Answer::Object { code: 200, object: new };
             return Ok(Plan { ops, main: 0, object: None, answer, retry: !conditional });
         }
-        ops.push(Op::put(table, key, resource.to_store(&new).await?, current.expect));
+        let value = resource.to_replace(&new, &self.info.subresource, current.entry.as_deref()).await?;
+        ops.push(Op::put(table, key, value, current.expect));
         self.server.side_writes(self, view, old, &new, &mut ops)?;
         Ok(Plan { ops, main: 0, object: Some(new), answer: Answer::Stored { code: 200 }, retry: !conditional })
     }

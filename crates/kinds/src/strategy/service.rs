@@ -37,12 +37,21 @@ pub(super) fn prepare_create(service: &mut Value) {
     if !address.is_empty() && list(service, "spec.clusterIPs").is_empty() {
         set(service, "spec", "clusterIPs", json!([address]));
     }
+    drop_policy_of_names(service);
 }
 
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     keep_allocated(new, old);
     match_cluster_ips(new, old);
     drop_what_the_type_has_not(new, old);
+    drop_policy_of_names(new);
+}
+
+/// A name sends nobody anywhere within the cluster. What is no policy is left to be refused.
+fn drop_policy_of_names(service: &mut Value) {
+    if !wants_cluster_ip(service) && matches!(text(service, "spec.internalTrafficPolicy"), "Cluster" | "Local") {
+        remove(service, "spec", "internalTrafficPolicy");
+    }
 }
 
 fn equal(new: &Value, old: &Value, path: &str) -> bool {
