@@ -109,8 +109,10 @@ pub enum Value {
     Text(Arc<str>),
     /// Yes or no.
     Flag(bool),
-    /// A number or quantity.
+    /// A number.
     Number(Amount),
+    /// A quantity.
+    Quantity(Amount),
     /// A version.
     Version(Arc<Version>),
     /// Several texts, sorted.
@@ -123,10 +125,9 @@ impl Value {
         match self {
             Value::Text(text) => json!(text.as_ref()),
             Value::Flag(flag) => json!(flag),
-            Value::Number(number) if number.nanos() % 1_000_000_000 == 0 => {
-                i64::try_from(number.nanos() / 1_000_000_000).map_or_else(|_| json!(number.to_string()), |n| json!(n))
-            }
-            Value::Number(number) => json!(number.to_string()),
+            // written as a number, whole or not, and never as a quantity such as 250500m
+            Value::Number(number) => serde_json::from_str(&decimal(*number)).unwrap_or_default(),
+            Value::Quantity(amount) => json!(amount.to_string()),
             Value::Version(version) => json!(version.text()),
             Value::Many(many) => json!(many.iter().map(AsRef::as_ref).collect::<Vec<&str>>()),
         }
@@ -138,14 +139,22 @@ impl fmt::Display for Value {
         match self {
             Value::Text(text) => f.write_str(text),
             Value::Flag(flag) => write!(f, "{flag}"),
-            Value::Number(number) => match (number.to_string(), number.nanos() % 1_000_000_000) {
-                // 3000 and not 3k: a count is no amount
-                (text, 0) if !text.ends_with('i') => write!(f, "{}", number.nanos() / 1_000_000_000),
-                (text, _) => f.write_str(&text),
-            },
+            // 3000 and not 3k: a count is no amount
+            Value::Number(number) => f.write_str(&decimal(*number)),
+            Value::Quantity(amount) => write!(f, "{amount}"),
             Value::Version(version) => write!(f, "{version}"),
             Value::Many(many) => write!(f, "[{}]", many.join(", ")),
         }
+    }
+}
+
+/// A number as people write it: 250.5, 3000.
+fn decimal(number: Amount) -> String {
+    const NANO: u128 = 1_000_000_000;
+    let (sign, nanos) = (if number.nanos() < 0 { "-" } else { "" }, number.nanos().unsigned_abs());
+    match nanos % NANO {
+        0 => format!("{sign}{}", nanos / NANO),
+        rest => format!("{sign}{}.{}", nanos / NANO, format!("{rest:09}").trim_end_matches('0')),
     }
 }
 
@@ -199,11 +208,25 @@ impl Attribute {
         }
     }
 
+    /// How far a value is from another in the attribute's order, as a part of it; 1 where there is no order.
+    pub(crate) fn apart(&self, from: &Value, to: &Value) -> f64 {
+        let whole = match from {
+            Value::Number(number) | Value::Quantity(number) => number.nanos() as f64,
+            _ => self.values.len() as f64,
+        };
+        match (self.matching, self.rank(from), self.rank(to)) {
+            (Match::AtLeast | Match::AtMost, Some(from), Some(to)) if whole != 0.0 => {
+                ((to as f64 - from as f64) / whole).abs()
+            }
+            _ => 1.0,
+        }
+    }
+
     /// The place of a value in the attribute's order.
     fn rank(&self, value: &Value) -> Option<i128> {
         match value {
             Value::Flag(flag) => Some(i128::from(*flag)),
-            Value::Number(number) => Some(number.nanos()),
+            Value::Number(number) | Value::Quantity(number) => Some(number.nanos()),
             Value::Text(text) => self.values.iter().position(|v| v == text).map(|p| p as i128),
             Value::Version(_) | Value::Many(_) => None,
         }
@@ -215,6 +238,7 @@ impl Attribute {
         if json.is_null() {
             return Ok(None);
         }
+        let amount = |json: &Json| Amount::from_json(json).map_err(|e| e.to_string());
         if self.matching == Match::Contains {
             return texts(json).map(|many| Some(Value::Many(many)));
         }
@@ -223,9 +247,8 @@ impl Attribute {
             (Kind::Text, _) => return Err("must be a string".into()),
             (Kind::Flag, Json::Bool(flag)) => Value::Flag(*flag),
             (Kind::Flag, _) => return Err("must be true or false".into()),
-            (Kind::Integer | Kind::Number, Json::Number(_)) | (Kind::Quantity, _) => {
-                Value::Number(Amount::from_json(json).map_err(|e| e.to_string())?)
-            }
+            (Kind::Integer | Kind::Number, Json::Number(_)) => Value::Number(amount(json)?),
+            (Kind::Quantity, _) => Value::Quantity(amount(json)?),
             (Kind::Integer | Kind::Number, _) => return Err("must be a number".into()),
             (Kind::Version, Json::String(text)) => Value::Version(Arc::new(Version::parse(text))),
             (Kind::Version, Json::Number(number)) => Value::Version(Arc::new(Version::parse(&number.to_string()))),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use conductor_cel::{Activation, Budget, Program, Value as Cel};
 use conductor_claims::expressions::compile;
 use conductor_claims::matching::Judge;
-use conductor_claims::rules::{Rules, Value as Attribute};
+use conductor_claims::rules::Rules;
 use conductor_claims::template::Expressions;
 use conductor_claims::views::{Ask, Offer};
 use parking_lot::Mutex;
@@ -87,21 +87,9 @@ fn resource_of(rules: &Rules, offer: &Offer) -> Value {
     }
     for (rule, value) in rules.attributes.iter().zip(offer.shape.attributes.iter()) {
         if let Some(value) = value {
-            spec[rule.name.as_ref()] = attribute(value);
+            spec[rule.name.as_ref()] = value.json();
         }
     }
     spec["capabilities"] = json!(offer.shape.capabilities.iter().map(AsRef::as_ref).collect::<Vec<&str>>());
     json!({"metadata": {"name": offer.name.as_ref(), "labels": labels}, "spec": spec})
-}
-
-fn attribute(value: &Attribute) -> Value {
-    match value {
-        Attribute::Text(text) => json!(text.as_ref()),
-        Attribute::Flag(flag) => json!(flag),
-        Attribute::Number(number) => {
-            number.to_string().parse::<i64>().map_or_else(|_| json!(number.to_string()), |n| json!(n))
-        }
-        Attribute::Version(version) => json!(version.text()),
-        Attribute::Many(many) => json!(many.iter().map(AsRef::as_ref).collect::<Vec<&str>>()),
-    }
 }

@@ -105,7 +105,7 @@ impl Desk {
             && let Err(pause) = self.may_say(key, &(leading(reason, summary) + progress))
             && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
         {
-            return Ok(Outcome::Later(pause));
+            return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
         }
         if plan.writes.iter().any(|w| w.purpose == CLASS_STANDS_IN) {
             // what it is bound to then is decided when it has its class

@@ -165,6 +165,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.inner.lock().items.len()
     }
 
+    /// Whether nothing is in line: whoever works has nothing else to do.
+    pub fn is_quiet(&self) -> bool {
+        self.inner.lock().ready.is_empty()
+    }
+
     /// Whether nothing is to be done now or later.
     pub fn is_idle(&self) -> bool {
         let inner = self.inner.lock();

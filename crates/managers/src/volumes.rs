@@ -103,7 +103,7 @@ impl Desk {
             && let Err(pause) = self.may_say(key, &leading(reason, summary))
             && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
         {
-            return Ok(Outcome::Later(pause));
+            return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
         }
         if matches!(decision, Decision::Provision { .. }) && plan.is_empty() {
             // its implementation is being made, and is followed; this is for kinds that cannot be

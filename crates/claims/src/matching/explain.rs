@@ -92,6 +92,17 @@ impl Index {
         Ledger { decision, candidates, remedy }
     }
 
+    /// Why a resource that a claim names, or that is reserved for it, cannot be used.
+    pub fn refused(&self, ask: &Ask, resource: &str, refusal: &Refusal) -> String {
+        match (refusal, self.get(resource)) {
+            (Refusal::Attribute(_), offer @ Some(_)) => refusal_text(&self.rules, ask, offer, refusal),
+            (Refusal::TooSmall(_) | Refusal::TooLarge(_), offer @ Some(_)) => {
+                format!("it {}", refusal_text(&self.rules, ask, offer, refusal))
+            }
+            _ => crate::lifecycle::refused(&self.rules, refusal),
+        }
+    }
+
     fn judge_profile(
         &self,
         ask: &Ask,

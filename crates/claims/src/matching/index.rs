@@ -260,6 +260,11 @@ impl Index {
         self.waiting.len()
     }
 
+    /// Namespace and name of every claim that waits, in no order.
+    pub fn waiting_claims(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.waiting.names()
+    }
+
     /// Waiting claims that this resource could satisfy, the best first: those that name it or are named by it, then the oldest.
     pub fn offer_to(&self, resource: &str, limit: usize) -> Vec<(Arc<str>, Arc<str>)> {
         let Some(offer) = self.get(resource) else { return Vec::new() };

@@ -53,7 +53,7 @@ pub struct Change {
 pub struct Remedy {
     /// What to change, all of it.
     pub changes: Vec<Change>,
-    /// The sum of the relative changes of amounts.
+    /// The sum of the relative changes of amounts and attributes.
     pub relative: f64,
     /// The resource or class that fits then.
     pub target: Arc<str>,
@@ -101,7 +101,7 @@ fn distance(from: &str, to: &str) -> usize {
 const MAX_REMEDIES: usize = 64;
 
 impl Index {
-    /// The smallest change that binds: fewest fields, then least relative change of amounts, then a class
+    /// The smallest change that binds: fewest fields, then least relative change of amounts and attributes, then a class
     /// that was misspelt, then by name. Each is tried.
     pub(super) fn remedy(&self, ask: &Ask, judge: &dyn Judge, offers: &[&Offer]) -> Option<Remedy> {
         let mut remedies: Vec<Remedy> = Vec::new();
@@ -156,7 +156,9 @@ impl Index {
                 Refusal::Attribute(i) => {
                     let rule = rules.attributes.get(i)?;
                     let want = ask.wish.attributes.get(i)?.as_ref()?;
-                    Field::Attribute(i, nearest(rule, want, offer.shape.attributes.get(i)?.as_ref()))
+                    let near = nearest(rule, want, offer.shape.attributes.get(i)?.as_ref());
+                    relative += attribute_apart(rule, want, near.as_ref());
+                    Field::Attribute(i, near)
                 }
                 Refusal::Capability(name) => Field::WithoutCapability(name),
                 Refusal::Mode(name) => Field::WithoutMode(name),
@@ -205,11 +207,15 @@ impl Index {
                 Refusal::Attribute(i) => {
                     let rule = rules.attributes.get(i)?;
                     let want = ask.wish.attributes.get(i)?.as_ref()?;
-                    let has = match profile.attributes.get(i)? {
-                        Some(Source::OneOf(values)) => values.first(),
-                        _ => None,
+                    let values = match profile.attributes.get(i)? {
+                        Some(Source::OneOf(values)) => values.as_slice(),
+                        _ => &[],
                     };
-                    Field::Attribute(i, nearest(rule, want, has))
+                    let all = values.iter().map(|has| nearest(rule, want, Some(has)));
+                    let all = all.map(|near| (attribute_apart(rule, want, near.as_ref()), near));
+                    let (far, near) = all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((1.0, None));
+                    relative += far;
+                    Field::Attribute(i, near)
                 }
                 Refusal::Capability(name) => Field::WithoutCapability(name),
                 Refusal::Mode(name) => Field::WithoutMode(name),
@@ -259,6 +265,14 @@ impl Index {
 fn apart(from: Amount, to: Amount) -> f64 {
     let (from, to) = (from.nanos() as f64, to.nanos() as f64);
     if from == 0.0 { f64::from(u8::from(to != 0.0)) } else { ((to - from) / from).abs() }
+}
+
+/// How far a want is from another; without the other, all of it is given up.
+fn attribute_apart(rule: &Attribute, from: &Want, to: Option<&Want>) -> f64 {
+    match (from, to) {
+        (Want::Value(from), Some(Want::Value(to))) => rule.apart(from, to),
+        _ => 1.0,
+    }
 }
 
 /// The want nearest to `want` that `has` satisfies; none if there is none.

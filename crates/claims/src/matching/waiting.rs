@@ -46,6 +46,10 @@ impl Waiting {
         self.by_uid.len()
     }
 
+    pub(crate) fn names(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.by_name.keys().cloned().collect()
+    }
+
     fn key(&self, ask: &Ask) -> Vec<i128> {
         let mut key = vec![i128::from(ask.since)];
         key.extend((1..self.dimensions).map(|i| -ask.lower.get(i - 1).copied().unwrap_or_default().nanos()));

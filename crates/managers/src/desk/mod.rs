@@ -4,13 +4,13 @@
 //! is needed. What this process has written and the watch has not shown is assumed in the index.
 
 mod offers;
+mod saying;
 mod sinks;
 mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use conductor_claims::lifecycle::Plan;
 use conductor_claims::matching::{Decision, Index};
@@ -31,6 +31,7 @@ use crate::queue::Queue;
 use crate::rights;
 use crate::transport::{Broken, Transport};
 
+use saying::Said;
 pub(crate) use sinks::{DeskSink, Role};
 pub(crate) use work::{Found, Outcome, Trouble};
 
@@ -74,15 +75,6 @@ pub(crate) struct Seen {
     pub(crate) offered: Option<Arc<str>>,
     /// What it last said about waiting.
     pub(crate) said: Option<Said>,
-}
-
-/// What a claim said about waiting.
-#[derive(Clone, Debug)]
-pub(crate) struct Said {
-    pub(crate) leading: String,
-    pub(crate) at: Instant,
-    /// Before as long has passed it does not say so again.
-    pub(crate) pause: Duration,
 }
 
 pub(crate) struct State {
@@ -133,6 +125,8 @@ pub struct Desk {
     ready: Notify,
     /// Counts what resources and classes showed, so that nobody counts them anew without need.
     pub(crate) changes: AtomicU64,
+    /// Told when what claims wait for has other numbers.
+    counted: Notify,
 }
 
 impl Desk {
@@ -162,6 +156,7 @@ impl Desk {
             synced: AtomicUsize::new(0),
             ready: Notify::new(),
             changes: AtomicU64::new(0),
+            counted: Notify::new(),
         })
     }
 
@@ -367,11 +362,7 @@ impl Desk {
 
     /// Wants every claim that waits looked at.
     pub(crate) fn touch_waiting(&self) {
-        let keys: Vec<Key> = {
-            let state = self.state.lock();
-            state.claims.iter().filter(|(_, seen)| !seen.bound).map(|(key, _)| key.clone()).collect()
-        };
-        for (namespace, name) in keys {
+        for (namespace, name) in self.unbound() {
             self.queue.add(Item::Claim(namespace, name));
         }
     }

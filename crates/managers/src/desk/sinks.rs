@@ -94,6 +94,15 @@ impl Sink for DeskSink {
     }
 }
 
+/// Whether a resource refuses claims for another reason than before.
+fn counts_otherwise(before: &Offer, now: &Offer) -> bool {
+    before.taken() != now.taken()
+        || before.capacity != now.capacity
+        || before.refs != now.refs
+        || before.shape != now.shape
+        || before.labels != now.labels
+}
+
 impl Desk {
     fn enqueue(&self, items: Vec<Item>) {
         items.into_iter().for_each(|item| self.queue.add(item));
@@ -125,6 +134,9 @@ impl Desk {
             }
             self.claims_concerned(&state, before.as_ref(), &offer, &mut items);
             let settled = self.resource_settled(&state, &object, &offer);
+            if before.is_none_or(|before| counts_otherwise(&before, &offer)) {
+                self.counted.notify_one();
+            }
             state.index.upsert(offer);
             items.extend(self.wake(&mut state, &name));
             if !settled {
@@ -199,6 +211,7 @@ impl Desk {
             }
             state.behind.remove(&offer.uid).unwrap_or_default()
         };
+        self.counted.notify_one();
         self.enqueue(items);
         left.into_iter().for_each(|orphan| self.queue.add_after(orphan, PATIENCE));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conductor_claims::lifecycle::{Presence, is_connection, orphan, owner};
 use serde_json::{Value, json};
 
-use super::{Desk, Item, Key, Said};
+use super::{Desk, Item, Key};
 use crate::api::Failure;
 use crate::kind::Kind;
 use crate::transport::Broken;
@@ -58,11 +58,6 @@ impl Found {
     }
 }
 
-/// How often claims that wait say anew why.
-pub(crate) const SAY_EVERY: Duration = Duration::from_secs(30);
-/// Before a claim says anew why it waits for the first time.
-const SAY_AGAIN: Duration = Duration::from_millis(500);
-
 impl Desk {
     /// Works for ever.
     pub(crate) async fn work(self: Arc<Self>) {
@@ -84,14 +79,6 @@ impl Desk {
                     self.queue.failed(&item);
                 }
             }
-        }
-    }
-
-    /// Lets claims that wait say anew why, now and then; runs for ever.
-    pub(crate) async fn refresh(&self) {
-        loop {
-            tokio::time::sleep(SAY_EVERY).await;
-            self.touch_waiting();
         }
     }
 
@@ -153,24 +140,6 @@ impl Desk {
         let (api_version, kind) = self.kind.claim();
         let live = self.cx.api.get(&api_version, kind, namespace, name).await?;
         Ok(live.filter(|o| o["metadata"]["uid"].as_str() == Some(uid)).map_or(Found::Gone, Found::Alive))
-    }
-
-    /// Whether a claim may say again why it waits: at once if the leading reason is another, else soon and then more and more seldom.
-    pub(crate) fn may_say(&self, key: &Key, leading: &str) -> Result<(), Duration> {
-        let mut state = self.state.lock();
-        let Some(seen) = state.claims.get_mut(key) else { return Ok(()) };
-        let mut pause = Duration::ZERO;
-        if let Some(said) = seen.said.as_ref().filter(|said| said.leading == leading) {
-            let since = said.at.elapsed();
-            if since < said.pause {
-                return Err(said.pause - since);
-            }
-            // one that had nothing new to say for long begins anew
-            pause = if since < 2 * SAY_EVERY { said.pause } else { Duration::ZERO };
-        }
-        let pause = (2 * pause).clamp(SAY_AGAIN, SAY_EVERY);
-        seen.said = Some(Said { leading: leading.to_owned(), at: std::time::Instant::now(), pause });
-        Ok(())
     }
 
     /// An object whose owner is gone is removed, where that is ours to do.

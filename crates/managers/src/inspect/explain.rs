@@ -6,8 +6,7 @@ use std::sync::Arc;
 use conductor_claims::amount::Amount;
 use conductor_claims::lifecycle::{condition_of, refused};
 use conductor_claims::matching::{Decision, Ledger, Reason, Refusal, Why};
-use conductor_claims::rules::Rules;
-use conductor_claims::views::{Phase, Taken};
+use conductor_claims::views::{Ask, Phase, Taken};
 use serde_json::{Value, json};
 
 use super::tree::health;
@@ -77,7 +76,7 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             ledger.decision = rights::refused(class);
         }
     }
-    agree(&mut ledger, &rules);
+    agree(&mut ledger, &ask, &snapshot);
     // what cannot be made here is no way out
     let lacking: Vec<String> =
         snapshot.index.profiles().map(|p| p.name.to_string()).filter(|class| snapshot.lacks(class).is_some()).collect();
@@ -93,17 +92,17 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             candidate.text = "cannot make it now".to_owned();
         }
     }
-    Ok(shown(&claim, &kind_name, &ledger, &snapshot))
+    Ok(shown(&claim, &ask, &kind_name, &ledger, &snapshot))
 }
 
 /// What is decided about one resource, by its name or because it refers to the claim, its row says too.
-fn agree(ledger: &mut Ledger, rules: &Rules) {
+fn agree(ledger: &mut Ledger, ask: &Ask, snapshot: &Snapshot) {
     let (name, said, fits) = match &ledger.decision {
         Decision::Bind { resource, why: Why::Held } => (resource, "is bound to this claim".to_owned(), true),
         Decision::Bind { resource, why: Why::Named } => (resource, "is named by the claim".to_owned(), true),
         Decision::Bind { resource, why: Why::Reserved } => (resource, "is reserved for the claim".to_owned(), true),
         Decision::Wait { reason: Reason::NamedRefused(name, why) | Reason::ReservedRefused(name, why), .. } => {
-            (name, refused(rules, why), false)
+            (name, snapshot.index.refused(ask, name, why), false)
         }
         Decision::Wait { reason: Reason::BeingMade(name), .. } => {
             (name, "is being made for this claim".to_owned(), false)
@@ -146,7 +145,7 @@ pub(super) fn trouble(claim: &Value, resource: Option<&Value>) -> String {
 }
 
 /// A decision in one sentence.
-pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot) -> String {
+pub(super) fn sentence(decision: &Decision, ask: &Ask, resource: &str, snapshot: &Snapshot) -> String {
     match decision {
         Decision::Bind { resource: name, why } => {
             let why = match why {
@@ -174,13 +173,12 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
                 Reason::NoMatch => format!("waits: {counted}"),
                 Reason::NamedMissing(name) => format!("waits: {resource} {name}, which it names, does not exist"),
                 Reason::NamedRefused(name, why) => {
-                    format!("waits: {resource} {name}, which it names, cannot be used: {}", refused(&rules, why))
+                    let why = snapshot.index.refused(ask, name, why);
+                    format!("waits: {resource} {name}, which it names, cannot be used: {why}")
                 }
                 Reason::ReservedRefused(name, why) => {
-                    format!(
-                        "waits: {resource} {name}, which is reserved for it, cannot be used: {}",
-                        refused(&rules, why)
-                    )
+                    let why = snapshot.index.refused(ask, name, why);
+                    format!("waits: {resource} {name}, which is reserved for it, cannot be used: {why}")
                 }
                 Reason::BeingMade(name) => format!("waits: {resource} {name} is being made"),
                 Reason::FirstConsumer(class) => {
@@ -201,16 +199,16 @@ pub(super) fn sentence(decision: &Decision, resource: &str, snapshot: &Snapshot)
 /// Rows beyond which a ledger for people is cut; for programs it never is.
 const ROWS: usize = 50;
 
-fn shown(claim: &Value, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Explanation {
+fn shown(claim: &Value, ask: &Ask, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Explanation {
     let (namespace, name) = (text(&claim["metadata"]["namespace"]), text(&claim["metadata"]["name"]));
     let phase = Some(text(&claim["status"]["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
     let (_, resource) = snapshot.kind.resource();
     let said = match &ledger.decision {
         // it has what it would not be given again
         Decision::Wait { reason: Reason::NamedRefused(name, why), .. } if phase == "Bound" => {
-            format!("stays bound to {resource} {name}: {}", refused(&snapshot.kind.rules(), why))
+            format!("stays bound to {resource} {name}: {}", snapshot.index.refused(ask, name, why))
         }
-        decision => sentence(decision, resource, snapshot),
+        decision => sentence(decision, ask, resource, snapshot),
     };
     let bound = snapshot.kind.named(claim);
     let mut out = format!("{kind} {namespace}/{name}: {phase}");

@@ -156,7 +156,7 @@ fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {
     let rules = snapshot.kind.rules();
     let decision = snapshot.index.decide(&ask, &ClaimJudge { evaluator: &evaluator, rules: &rules, claim: object });
     let resource = snapshot.kind.resource().1.to_owned();
-    let mut said = sentence(&decision, &resource, snapshot);
+    let mut said = sentence(&decision, &ask, &resource, snapshot);
     if !snapshot.seen {
         said = format!("{said} (what {resource}s there are is not yours to see)");
     }
