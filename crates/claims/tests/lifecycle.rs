@@ -96,6 +96,47 @@ fn what_could_never_be_used_goes_and_its_claim_gets_another() {
 }
 
 #[test]
+fn what_was_never_ready_goes_with_its_claim_whatever_its_policy() {
+    for policy in ["Delete", "Retain", "Recycle"] {
+        for (mark, said) in [("test/never", "Provisioning"), ("test/lost", "Lost")] {
+            let (kind, mut api) = (kind(), Api::default());
+            let mut class = class("fast", policy);
+            class["template"]["metadata"] = json!({"annotations": {mark: ""}});
+            api.create(class).expect("created");
+            api.create(claim("db", "25Gi", "fast")).expect("created");
+            api.settle(&kind);
+            let db = key("DatabaseClaim", "apps", "db");
+            assert_eq!(api.objects[&db]["status"]["reason"], json!(said), "{policy}");
+            assert_eq!(api.of_kind("Thing").count(), 1);
+            api.delete(&db);
+            api.settle(&kind);
+            assert_eq!(api.objects.len(), 1, "only the class: {policy} {mark} {:?}", api.objects.keys());
+        }
+    }
+}
+
+#[test]
+fn a_template_that_cannot_be_rendered_makes_no_resource() {
+    let (kind, mut api) = (kind(), Api::default());
+    let mut class = class("fast", "Recycle");
+    class["template"]["spec"] = json!({"size": "${resource.spec.capacity.storage}", "of": "${resource.metadata.uid}"});
+    api.create(class).expect("created");
+    let mut modest = claim("modest", "25Gi", "fast");
+    modest["spec"]["resources"] = json!({});
+    api.create(modest).expect("created");
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let status = &api.objects[&key("DatabaseClaim", "apps", "modest")]["status"];
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Pending"), &json!("TemplateFailed")));
+    assert!(
+        status["message"].as_str().is_some_and(|m| m.starts_with("class fast cannot make it: template.")),
+        "{status}"
+    );
+    assert_eq!(phase(&api, &key("DatabaseClaim", "apps", "db")), "Bound");
+    assert_eq!(api.of_kind("Database").count(), 1, "of the other");
+}
+
+#[test]
 fn what_is_in_use_stays_and_says_so() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");

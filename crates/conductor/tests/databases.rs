@@ -145,6 +145,69 @@ fn drift_is_corrected_lost_data_is_said_and_credentials_rotate() {
     assert!(!fine && said.contains("no-leftover-directory"), "{said}");
 }
 
+type Details = std::collections::BTreeMap<String, String>;
+
+/// What someone drops inside a server is lost: said, not made anew and empty, and healed when it is back.
+fn vanishes_inside(class: &str, away: impl Fn(&World, &Value, &Details), back: impl Fn(&World, &Value, &Details)) {
+    let world = World::new();
+    claim(&world, "db", json!({"class": class}));
+    let details = world.details(CLAIMS, "db");
+    sql(&details, "create table t (n int); insert into t values (7)").expect("may");
+    let (path, implementation) = behind(&world, "db");
+    away(&world, &implementation, &details);
+    world.poke(&path);
+    let lost = world.until(&path, "lost", |i| condition(i, "Ready")["reason"] == "Lost");
+    assert!(condition(&lost, "Ready")["message"].as_str().is_some_and(|m| m.contains("backup")), "{lost}");
+    let claim = world.until(&format!("{CLAIMS}/db"), "lost", |c| c["status"]["phase"] == "Lost");
+    assert!(claim["status"]["message"].as_str().is_some_and(|m| m.contains("app is gone")), "{claim}");
+    world.poke(&path);
+    assert!(sql(&details, "select 1").is_err(), "no empty one is in its place");
+    back(&world, &implementation, &details);
+    world.poke(&path);
+    world.until(&path, "healed", ready);
+    world.until(&format!("{CLAIMS}/db"), "healed", |c| c["status"]["phase"] == "Bound" && ready(c));
+    assert_eq!(sql_soon(&details, "select 1"), "1");
+}
+
+#[test]
+fn a_postgres_database_that_vanished_inside_its_server_is_lost() {
+    if !has("PostgreSQL", POSTGRES) {
+        return;
+    }
+    let rename = |world: &World, implementation: &Value, from: &str, to: &str| {
+        let socket = socket(world, implementation).display().to_string();
+        let (port, rename) =
+            (implementation["status"]["port"].to_string(), format!("alter database {from} rename to {to}"));
+        let admin = ["-XqAt", "-h", &socket, "-p", &port, "-U", "conductor", "-d", "template1", "-c", &rename];
+        soon("renamed", || Command::new("psql").args(admin).status().expect("runs").success().then_some(()));
+    };
+    vanishes_inside(
+        "postgres",
+        |world, implementation, _| rename(world, implementation, "app", "aside"),
+        |world, implementation, details| {
+            rename(world, implementation, "aside", "app");
+            assert_eq!(sql_soon(details, "select n from t"), "7", "nothing of it is lost");
+        },
+    );
+}
+
+#[test]
+fn a_mariadb_database_that_its_tenant_dropped_is_lost() {
+    if !has("MariaDB", MARIADB) {
+        return;
+    }
+    let run = |details: &Details, statement: &str| {
+        let mut details = details.clone();
+        details.insert("database".into(), "information_schema".into());
+        sql(&details, statement).expect("may");
+    };
+    vanishes_inside(
+        "mariadb",
+        |_, _, details| run(details, "drop database app"),
+        |_, _, details| run(details, "create database app"),
+    );
+}
+
 /// The login in a claim's Secret works, whatever is being rotated: if not, the Secret has another by now.
 fn login_works(world: &World) {
     let details = world.details(CLAIMS, "db");

@@ -8,6 +8,7 @@ use crate::amount::Amount;
 use crate::extract::class_fields;
 use crate::lifecycle::connection::{Connection, connection_removals, connection_writes};
 use crate::lifecycle::grow::{REFUSED, grow};
+use crate::lifecycle::implementation::implementations;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, pending_with, quoting, wait};
 use crate::lifecycle::write::{Plan, finalizer};
@@ -407,6 +408,12 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
         },
         "spec": spec,
     });
+    // what cannot be made is known before there is a resource that nobody can use
+    let mut rehearsed = resource.clone();
+    rehearsed["metadata"]["uid"] = json!(uid(claim));
+    if let Err(error) = implementations(kind, &rehearsed, scene.expressions) {
+        return pending(scene, "TemplateFailed", &format!("class {class} cannot make it: {error}"), &[], plan);
+    }
     plan.create(resource, "make a resource for the claim");
     pending_with(
         scene,

@@ -159,10 +159,10 @@ fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
     references(scene.resource).iter().filter_map(stale).collect()
 }
 
-/// Made for a claim that went before it was ever bound: it holds nothing. One that is recycled stays for the next.
+/// Made for a claim that went before it was ever bound: it holds nothing. One that is recycled, and can be used, stays for the next.
 fn made_in_vain(resource: &Value) -> bool {
     resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
-        && policy(resource) != Reclaim::Recycle
+        && (policy(resource) != Reclaim::Recycle || phase(resource) != "Available")
         && references(resource).is_empty()
         && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed")
         && condition_of(resource, "Bound").is_none()

@@ -31,7 +31,11 @@ pub(super) fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, p
             let why = scene.resource.filter(|_| failed).and_then(|r| r["status"]["message"].as_str());
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             let refused = differing(scene, &rules, refusal).unwrap_or_else(|| refused(&rules, refusal));
-            ("NamedRefused", format!("{} {name} cannot be used: {refused}{why}", kind.resource))
+            let message = format!("{} {name} cannot be used: {refused}{why}", kind.resource);
+            let named = scene.claim["spec"]["resourceName"].as_str().is_some_and(|named| !named.is_empty());
+            // made for it: what is wrong with that is what is wrong here
+            let own = scene.resource.filter(|_| failed && !named).and_then(|r| r["status"]["reason"].as_str());
+            (own.unwrap_or("NamedRefused"), message)
         }
         Reason::ReservedRefused(name, refusal) => (
             "ReservedRefused",

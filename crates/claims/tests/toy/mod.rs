@@ -268,6 +268,9 @@ impl Api {
         if object["metadata"]["annotations"]["test/lost"].is_string() {
             status["conditions"][0] = json!({"type": "Ready", "status": "False", "reason": "Lost", "message": "gone"});
         }
+        if object["metadata"]["annotations"]["test/never"].is_string() {
+            status["conditions"][0] = json!({"type": "Ready", "status": "False", "reason": "Busy", "message": "wait"});
+        }
         if let Some(number) = object["spec"]["scrub"].as_i64() {
             status["scrubbed"] = json!(number);
             status["conditions"]

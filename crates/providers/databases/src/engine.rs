@@ -266,6 +266,9 @@ pub trait Engine: Send + Sync + 'static {
     /// How many bytes a database holds; `None`: there is no such database, or it is not marked so.
     fn size(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str, mark: &str) -> impl Answer<Option<u64>>;
 
+    /// Whether the server has a database.
+    fn has(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<bool>;
+
     /// How many things of users are in a database: tables, views, functions.
     fn content(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<u64>;
 

@@ -128,6 +128,7 @@ impl<E: Engine> Instance<E> {
         let configuration = E::configuration(spec, memory, &place);
         if fresh {
             (facts.version, facts.synced) = (server.version.clone(), false);
+            facts.database.clear();
             facts.at_start.clone_from(&configuration.at_start);
         }
         if *facts != before {
@@ -237,7 +238,16 @@ impl<E: Engine> Instance<E> {
             return Ok(Report::not_ready("Starting", message).again(Duration::from_millis(500)));
         }
         let connect = |database: Option<&str>| E::administrator(&client, &place, database);
+        // what was made once is not made again: who uses it would go on with an empty one
+        let made = facts.database == database || (facts.database.is_empty() && object.was_ready());
+        if made && !fresh && !E::has(&connect, database).await? {
+            return Ok(Report::not_ready("Lost", gone(database)).again(Duration::from_secs(5)));
+        }
         let mut report = self.access(object, &spec, database, &client, &place, &connect, scrubbed).await?;
+        if facts.database != database {
+            database.clone_into(&mut facts.database);
+            facts.write(&dir).map_err(Trouble::io("keep its facts"))?;
+        }
         if let Some(number) = scrubbed {
             report.scrubbed =
                 Some(Scrubbed { number, outcome: self.verify(object, database, &client, &place, &connect).await });
@@ -378,6 +388,13 @@ impl<E: Engine> Instance<E> {
             }
         });
     }
+}
+
+fn gone(database: &str) -> String {
+    format!(
+        "its database {database} is gone from its server: restore it from a backup or under its name, or delete the claim; it is not made \
+         anew and empty"
+    )
 }
 
 /// The series that data is compatible within: 15 of 15.14, 10.11 of 10.11.19.

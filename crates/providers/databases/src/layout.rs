@@ -31,6 +31,8 @@ pub struct Facts {
     pub account: u32,
     /// How much memory it was promised; 0: that was not kept.
     pub memory: u64,
+    /// The database that was made in it; empty: none yet, or that was not kept.
+    pub database: String,
 }
 
 impl Facts {

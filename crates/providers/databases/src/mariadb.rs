@@ -248,6 +248,11 @@ impl Engine for MariaDb {
         Ok(fields.filter(|(_, comment)| *comment == mark).and_then(|(size, _)| size.parse().ok()))
     }
 
+    async fn has(connect: Connect<'_>, database: &str) -> Result<bool, Refused> {
+        let sql = format!("select 1 from information_schema.schemata where schema_name = '{database}';\n");
+        connect(None).run(&sql).await.map(|rows| !rows.is_empty())
+    }
+
     async fn content(connect: Connect<'_>, database: &str) -> Result<u64, Refused> {
         let sql = format!(
             "select (select count(*) from information_schema.tables where table_schema = '{database}') \

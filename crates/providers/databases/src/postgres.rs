@@ -341,6 +341,11 @@ impl Engine for Postgres {
         Ok(fields.filter(|(_, comment)| *comment == mark).and_then(|(size, _)| size.parse().ok()))
     }
 
+    async fn has(connect: Connect<'_>, database: &str) -> Result<bool, Refused> {
+        let sql = format!("select 1 from pg_catalog.pg_database where datname = '{database}';\n");
+        connect(None).run(&sql).await.map(|rows| !rows.is_empty())
+    }
+
     async fn content(connect: Connect<'_>, database: &str) -> Result<u64, Refused> {
         let own = "not in ('pg_catalog', 'information_schema', 'pg_toast') and n.nspname not like 'pg_temp%' and n.nspname not like 'pg_toast%'";
         let sql = format!(
