@@ -1,11 +1,12 @@
 //! Expressions of templates, classes and claims, in the project's CEL. Compiled once, metered always.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use conductor_cel::{Activation, Budget, Program, Value as Cel};
+use conductor_cel::{Activation, Budget, Program, Value as Cel, limits};
 use conductor_claims::expressions::compile;
-use conductor_claims::matching::Judge;
+use conductor_claims::matching::{Decision, Index, Judge, Reason};
 use conductor_claims::rules::Rules;
 use conductor_claims::template::Expressions;
 use conductor_claims::views::{Ask, Offer};
@@ -33,35 +34,68 @@ impl Evaluator {
         }
         Ok(programs.entry(expression.to_owned()).or_insert_with(|| Arc::new(program)).clone())
     }
-}
 
-impl Expressions for Evaluator {
-    fn evaluate(&self, expression: &str, scope: &BTreeMap<&str, &Value>) -> Result<Value, String> {
+    fn within(&self, expression: &str, scope: &BTreeMap<&str, &Value>, budget: &mut Budget) -> Result<Value, String> {
         let program = self.program(expression)?;
         let mut activation = Activation::new();
         for (name, value) in scope {
             activation = activation.with(name, Cel::from_json(value));
         }
-        let value = program.evaluate(&activation, &mut Budget::kubernetes()).map_err(|e| e.to_string())?;
+        let value = program.evaluate(&activation, budget).map_err(|e| e.to_string())?;
         value.to_json().map_err(|e| e.to_string())
     }
 }
 
+impl Expressions for Evaluator {
+    fn evaluate(&self, expression: &str, scope: &BTreeMap<&str, &Value>) -> Result<Value, String> {
+        self.within(expression, scope, &mut Budget::kubernetes())
+    }
+}
+
+/// What the expression of a claim may cost in one look, over all candidates together: some ten thousand simple ones.
+const LOOK: u64 = 1_000_000;
+
 /// Judges candidates for one claim.
 pub struct ClaimJudge<'j> {
-    /// Evaluates.
-    pub evaluator: &'j Evaluator,
-    /// The rules of the claim's type.
-    pub rules: &'j Rules,
-    /// The claim.
-    pub claim: &'j Value,
+    evaluator: &'j Evaluator,
+    rules: &'j Rules,
+    claim: &'j Value,
+    budget: RefCell<Budget>,
+}
+
+impl<'j> ClaimJudge<'j> {
+    /// For one look at a claim.
+    pub fn new(evaluator: &'j Evaluator, rules: &'j Rules, claim: &'j Value) -> ClaimJudge<'j> {
+        let budget = RefCell::new(Budget::new(limits::PER_CALL, LOOK));
+        ClaimJudge { evaluator, rules, claim, budget }
+    }
+
+    /// The same, where all candidates together may cost any amount.
+    pub fn unhurried(evaluator: &'j Evaluator, rules: &'j Rules, claim: &'j Value) -> ClaimJudge<'j> {
+        let budget = RefCell::new(Budget::new(limits::PER_CALL, u64::MAX));
+        ClaimJudge { budget, ..ClaimJudge::new(evaluator, rules, claim) }
+    }
+
+    /// What is to be done about the claim. One whose expression costs too much waits, and says so.
+    pub fn decide(&self, index: &Index, ask: &Ask) -> Decision {
+        match index.decide(ask, self) {
+            Decision::Wait { summary, .. } if self.budget.borrow().remaining() == 0 => {
+                Decision::Wait { reason: Reason::TooCostly, summary }
+            }
+            decision => decision,
+        }
+    }
 }
 
 impl Judge for ClaimJudge<'_> {
     fn accepts(&self, expression: &str, _: &Ask, offer: &Offer) -> Result<bool, String> {
+        let mut budget = self.budget.borrow_mut();
+        if budget.remaining() == 0 {
+            return Err("it takes too long".into());
+        }
         let resource = resource_of(self.rules, offer);
         let scope = BTreeMap::from([("resource", &resource), ("claim", self.claim), ("self", &resource)]);
-        match self.evaluator.evaluate(expression, &scope)? {
+        match self.evaluator.within(expression, &scope, &mut budget)? {
             Value::Bool(holds) => Ok(holds),
             other => Err(format!("the expression yields {other}, not true or false")),
         }
@@ -92,4 +126,50 @@ fn resource_of(rules: &Rules, offer: &Offer) -> Value {
     }
     spec["capabilities"] = json!(offer.shape.capabilities.iter().map(AsRef::as_ref).collect::<Vec<&str>>());
     json!({"metadata": {"name": offer.name.as_ref(), "labels": labels}, "spec": spec})
+}
+
+#[cfg(test)]
+mod tests {
+    use conductor_claims::extract::{ask, offer};
+    use conductor_claims::types::ResourceType;
+
+    use super::*;
+
+    #[test]
+    fn all_candidates_together_cost_no_more_than_a_look_may() {
+        let kind = json!({"spec": {
+            "group": "a.example.com", "version": "v1", "names": {"resource": "Gpu"},
+            "attributes": {"cores": {"type": "integer"}, "watts": {"type": "number"}},
+        }});
+        let kind = ResourceType::parse(&kind).expect("a type");
+        let rules = kind.rules();
+        let mut index = Index::new(rules.clone());
+        for number in 0..300 {
+            let name = format!("g{number}");
+            let spec = json!({"cores": number, "watts": f64::from(number) + 0.5});
+            let object =
+                json!({"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}});
+            index.upsert(offer(&rules, &object));
+        }
+        let evaluator = Evaluator::default();
+        let decide = |expression: &str, unhurried: bool| {
+            let claim =
+                json!({"metadata": {"name": "c", "namespace": "n", "uid": "u"}, "spec": {"expression": expression}});
+            let ask = ask(&rules, &claim, true, None).expect("an ask");
+            let judge = match unhurried {
+                true => ClaimJudge::unhurried(&evaluator, &rules, &claim),
+                false => ClaimJudge::new(&evaluator, &rules, &claim),
+            };
+            judge.decide(&index, &ask)
+        };
+        let bound = |decision: Decision| matches!(decision, Decision::Bind { resource, .. } if *resource == *"g299");
+        assert!(bound(decide("resource.spec.cores == 299", false)));
+        assert!(bound(decide("resource.spec.watts > 299.0", false)), "a number is a number");
+        let digits = (0..100).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        let slow =
+            format!("[{digits}].all(a, [{digits}].exists(b, b == 99 - a || a * b < 0)) && resource.spec.cores == 299");
+        let Decision::Wait { reason, .. } = decide(&slow, false) else { panic!("it is too much") };
+        assert_eq!(reason, Reason::TooCostly);
+        assert!(bound(decide(&slow, true)), "who asks has the time");
+    }
 }

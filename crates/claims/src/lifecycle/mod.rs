@@ -24,7 +24,7 @@ pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, SILENCE, resource, resource_failed};
 pub use status::{Condition, condition_of, status_patch};
-pub use waiting::refused;
+pub use waiting::{refused, too_costly};
 pub use write::{Event, Plan, Target, Verb, Version, Write};
 
 /// What the lives of volumes share.

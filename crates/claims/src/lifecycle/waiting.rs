@@ -64,6 +64,7 @@ pub(super) fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, p
             ("ClassRefused", format!("class {class} cannot make it: {why}; {counted}"))
         }
         Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
+        Reason::TooCostly => ("ExpressionTooCostly", too_costly(&kind.resource)),
     };
     let mut more = Vec::new();
     quoting(&rules, scene.claim, &mut more);
@@ -81,6 +82,14 @@ fn differing(scene: &ClaimScene<'_>, rules: &Rules, refusal: &Refusal) -> Option
         value.map_or_else(|| "none".to_owned(), |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
     };
     Some(format!("{} is {}, asked {}", attribute.name, said(has), said(asked)))
+}
+
+/// Why an expression was not asked of every resource.
+pub fn too_costly(resource: &str) -> String {
+    format!(
+        "spec.expression takes too long over every {resource} it is asked of: make it simpler, or leave it fewer by class, attributes or \
+         selector"
+    )
 }
 
 /// Why a class is not for the claim of somebody without the right to it.

@@ -47,6 +47,8 @@ pub enum Reason {
     ClassRefused(Arc<str>, Vec<Refusal>),
     /// Who made the claim may not use this class, as the API server says.
     NotAllowed(Arc<str>),
+    /// Its expression takes more than a claim may over the resources there are.
+    TooCostly,
 }
 
 /// What is to be done about a claim.

@@ -120,6 +120,7 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 ),
                 Reason::BeingMade(name) => ("Provisioning", format!("PersistentVolume {name} is being made")),
                 Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
+                Reason::TooCostly => ("ExpressionTooCostly", crate::lifecycle::too_costly("PersistentVolume")),
                 Reason::ClassMissing(class) => ("ClassMissing", format!("there is no StorageClass {class}; {counted}")),
                 Reason::ClassUnserved(class) => {
                     ("ClassUnserved", format!("no manager serves StorageClass {class}: add it to one; {counted}"))

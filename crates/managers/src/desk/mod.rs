@@ -6,6 +6,7 @@
 mod offers;
 mod saying;
 mod sinks;
+mod turns;
 mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,6 +21,7 @@ use conductor_claims::views::{Ask, ClassAsk};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::api::{Api, Failure};
 use crate::consumers::Consumers;
@@ -33,6 +35,7 @@ use crate::transport::{Broken, Transport};
 
 use saying::Said;
 pub(crate) use sinks::{DeskSink, Role};
+use turns::Turn;
 pub(crate) use work::{Found, Outcome, Trouble};
 
 /// Namespace and name.
@@ -75,6 +78,8 @@ pub(crate) struct Seen {
     pub(crate) offered: Option<Arc<str>>,
     /// What it last said about waiting.
     pub(crate) said: Option<Said>,
+    /// When it is its turn, if resources are judged by its expression.
+    pub(crate) turn: Option<Turn>,
 }
 
 pub(crate) struct State {
@@ -95,6 +100,8 @@ pub(crate) struct State {
     pub(crate) secrets: HashMap<(String, String), HashSet<Key>>,
     /// Which classes are served: `None` is all.
     pub(crate) served: Option<HashSet<String>>,
+    /// Until when the expressions of a namespace's claims have used up its share of time.
+    turns: HashMap<Arc<str>, Instant>,
 }
 
 impl State {
@@ -145,6 +152,7 @@ impl Desk {
             behind: HashMap::new(),
             secrets: HashMap::new(),
             served: None,
+            turns: HashMap::new(),
         };
         Arc::new(Desk {
             words: kind.claim_words(),
@@ -190,10 +198,13 @@ impl Desk {
 
     /// Decides about a claim; a bind is assumed at once, a claim that waits is noted as waiting.
     pub(crate) fn decide(&self, ask: &Ask, claim: &Value) -> Decision {
-        let judge = ClaimJudge { evaluator: &self.cx.evaluator, rules: &self.rules, claim };
+        let judge = ClaimJudge::new(&self.cx.evaluator, &self.rules, claim);
         let mut state = self.state.lock();
         state.index.stop_waiting(&ask.uid);
-        let decision = state.index.decide(ask, &judge);
+        let decision = match ask.wish.expression {
+            Some(_) => state.judged(ask, |index| judge.decide(index, ask)),
+            None => judge.decide(&state.index, ask),
+        };
         match &decision {
             Decision::Bind { resource, .. } => {
                 state.index.assume(ask, resource);

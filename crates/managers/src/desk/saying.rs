@@ -95,7 +95,7 @@ impl Said {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use serde_json::{Value, json};
@@ -108,7 +108,7 @@ mod tests {
     use crate::transport::Transport;
 
     /// A desk that nobody answers: what it wants looked at is all that counts here.
-    fn desk() -> Arc<Desk> {
+    pub fn desk() -> Arc<Desk> {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
         });
@@ -141,7 +141,7 @@ mod tests {
         })
     }
 
-    fn show(desk: &Arc<Desk>, role: Role, object: Value) {
+    pub fn show(desk: &Arc<Desk>, role: Role, object: Value) {
         DeskSink { desk: desk.clone(), role }.apply(object);
     }
 

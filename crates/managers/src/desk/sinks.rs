@@ -9,7 +9,7 @@ use conductor_claims::views::{Offer, Phase};
 use conductor_claims::volumes;
 use serde_json::Value;
 
-use super::{Desk, Item, Key, Seen, State};
+use super::{Desk, Item, Key, Seen, State, Turn};
 use crate::api::{Names, Sink};
 use crate::implementations::PATIENCE;
 use crate::kind::Kind;
@@ -236,9 +236,10 @@ impl Desk {
             items.extend(held.into_iter().filter(|held| Some(held) != resource.as_ref()).map(Item::Resource));
             let settled = bound && self.claim_settled(&state, &object);
             let old = state.claims.remove(&key);
-            let (offered, said) = old.map_or((None, None), |old| (old.offered, old.said));
+            let (offered, said, turn) = old.map_or((None, None, None), |old| (old.offered, old.said, old.turn));
+            let turn = Turn::needed(&object, resource.is_some()).then(|| turn.unwrap_or_default());
             state.claim_uids.insert(uid.clone(), key.clone());
-            state.claims.insert(key, Seen { uid: uid.clone(), resource, bound, offered, said });
+            state.claims.insert(key, Seen { uid: uid.clone(), resource, bound, offered, said, turn });
             if settled {
                 state.index.stop_waiting(&uid);
                 state.pinned.remove(&item);

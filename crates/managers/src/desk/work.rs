@@ -86,6 +86,10 @@ impl Desk {
         match item {
             Item::Claim(namespace, name) => {
                 let key = (namespace.clone(), name.clone());
+                if let Some(pause) = self.state.lock().awaits_turn(&key) {
+                    self.offer_on(&key);
+                    return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
+                }
                 let result = match &self.kind {
                     Kind::Volumes => self.volume_claim(&key, fresh).await,
                     Kind::Generated(kind) => self.generated_claim(&key, kind, fresh).await,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use conductor_claims::amount::Amount;
-use conductor_claims::lifecycle::{condition_of, refused};
+use conductor_claims::lifecycle::{condition_of, refused, too_costly};
 use conductor_claims::matching::{Decision, Ledger, Reason, Refusal, Why};
 use conductor_claims::views::{Ask, Phase, Taken};
 use serde_json::{Value, json};
@@ -56,10 +56,11 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     };
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
-    let judge = ClaimJudge { evaluator: &evaluator, rules: &rules, claim: &claim };
+    // every candidate is judged here, and changes of the claim are tried: who waits for the answer pays for it
+    let judge = ClaimJudge::unhurried(&evaluator, &rules, &claim);
     let mut ledger = snapshot.index.explain(&ask, &judge);
     // the same decision, with what refused the others in numbers
-    ledger.decision = snapshot.index.decide(&ask, &judge);
+    ledger.decision = ClaimJudge::new(&evaluator, &rules, &claim).decide(&snapshot.index, &ask);
     let limited = |class: &Arc<str>| {
         let named = |c: &&Value| text(&c["metadata"]["name"]) == class.as_ref();
         snapshot.classes.iter().find(named).is_some_and(rights::is_limited)
@@ -185,6 +186,7 @@ pub(super) fn sentence(decision: &Decision, ask: &Ask, resource: &str, snapshot:
                     format!("waits: class {class} binds when a consumer needs the claim")
                 }
                 Reason::NotAllowed(class) => format!("waits: who made it may not use class {class}"),
+                Reason::TooCostly => format!("waits: {}", too_costly(resource)),
                 Reason::ClassMissing(class) => format!("waits: there is no class {class}; {counted}"),
                 Reason::ClassUnserved(class) => format!("waits: no manager serves class {class}; {counted}"),
                 Reason::ClassRefused(class, why) => {

@@ -154,7 +154,7 @@ fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {
     };
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
-    let decision = snapshot.index.decide(&ask, &ClaimJudge { evaluator: &evaluator, rules: &rules, claim: object });
+    let decision = ClaimJudge::new(&evaluator, &rules, object).decide(&snapshot.index, &ask);
     let resource = snapshot.kind.resource().1.to_owned();
     let mut said = sentence(&decision, &ask, &resource, snapshot);
     if !snapshot.seen {
