@@ -317,3 +317,22 @@ pub struct Profile {
     /// Whether a manager serves it.
     pub served: bool,
 }
+
+impl Profile {
+    /// Makes no more than this of a capacity, whatever the class says: there is no more.
+    pub fn bound(&mut self, capacity: usize, most: Amount) {
+        let Some(measure) = self.capacity.get_mut(capacity) else { return };
+        *measure = match measure.take() {
+            None => Some(Measure::Between(Amount::ZERO, Some(most))),
+            // what it says makes no sense here shows when it is tried
+            Some(Measure::Between(least, _)) if least > most => Some(Measure::OneOf(vec![most])),
+            Some(Measure::Between(least, said)) => {
+                Some(Measure::Between(least, Some(said.map_or(most, |said| said.min(most)))))
+            }
+            Some(Measure::OneOf(amounts)) if amounts.iter().any(|a| *a <= most) => {
+                Some(Measure::OneOf(amounts.into_iter().filter(|a| *a <= most).collect()))
+            }
+            other => other,
+        };
+    }
+}

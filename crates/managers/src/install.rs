@@ -234,7 +234,10 @@ pub fn provider_crd() -> Value {
             "spec": {"type": "object", "properties": {"audit": number}},
             "status": {
                 "type": "object",
-                "properties": {"kinds": kinds, "audited": number, "auditedAt": text, "findings": findings},
+                "properties": {
+                    "kinds": kinds, "provides": text, "lacks": text, "partlyLacks": text,
+                    "audited": number, "auditedAt": text, "findings": findings,
+                },
             },
         },
     });
@@ -254,9 +257,9 @@ pub fn provider_crd() -> Value {
                 "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": schema},
                 "additionalPrinterColumns": [
-                    {"name": "Kinds", "type": "string", "jsonPath": ".status.kinds[*].kind"},
-                    {"name": "Lacks", "type": "string", "jsonPath": ".status.kinds[?(@.available==false)].message"},
-                    {"name": "Partly lacks", "type": "string", "jsonPath": ".status.kinds[*].lacks[*].message"},
+                    {"name": "Kinds", "type": "string", "jsonPath": ".status.provides"},
+                    {"name": "Lacks", "type": "string", "jsonPath": ".status.lacks"},
+                    {"name": "Partly lacks", "type": "string", "jsonPath": ".status.partlyLacks"},
                     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
                 ],
             }],

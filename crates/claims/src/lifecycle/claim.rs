@@ -155,6 +155,18 @@ fn healed(scene: &ClaimScene<'_>) -> bool {
     *why == Why::Reserved || another || scene.resource.is_some_and(|r| reserved_for(r, scene.claim))
 }
 
+/// Whose a resource is, for tables: `apps/blog, apps/shop and 3 more`; null: nobody's.
+pub fn claims_text(references: &[Value]) -> Value {
+    const SHOWN: usize = 3;
+    let text = |r: &Value, key: &str| r[key].as_str().unwrap_or_default().to_owned();
+    let some = references.iter().take(SHOWN).map(|r| text(r, "namespace") + "/" + &text(r, "name"));
+    match (references.len().saturating_sub(SHOWN), some.collect::<Vec<_>>().join(", ")) {
+        (_, some) if some.is_empty() => Value::Null,
+        (0, some) => json!(some),
+        (more, some) => json!(format!("{some} and {more} more")),
+    }
+}
+
 fn reserved_for(resource: &Value, claim: &Value) -> bool {
     references(resource).iter().any(|r| {
         r["uid"].as_str().unwrap_or_default().is_empty()
@@ -192,9 +204,14 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         plan.patch(claim, Value::Object(patch), "name the resource");
     }
     let told = Condition::new("Bound", true, "Bound", "at least one claim uses it");
-    if let Some(status) =
-        status_patch(resource, json!({"phase": "Bound", "reason": null, "message": null}), &[told], scene.now)
-        && phase(resource) != "Bound"
+    let claims = claims_text(&refs);
+    if (phase(resource) != "Bound" || resource["status"]["claims"] != claims)
+        && let Some(status) = status_patch(
+            resource,
+            json!({"phase": "Bound", "reason": null, "message": null, "claims": claims}),
+            &[told],
+            scene.now,
+        )
     {
         plan.patch_status(resource, status, "say Bound on the resource");
     }
@@ -507,15 +524,18 @@ pub(crate) fn unrefer(resource: &Value, claims: &[&str], now: &str, plan: &mut P
         }
     }
     let last = left.len() == open;
+    let claims = claims_text(&left);
     // one that failed in use is released all the same
     let used = condition_of(resource, "Bound").is_some_and(|(bound, _, _)| bound);
     if last && (phase(resource) == "Bound" || (phase(resource) == "Failed" && used)) {
         let message = "released; what becomes of it is up to its reclaimPolicy";
         let condition = Condition::new("Bound", false, "Released", message);
-        let fields = json!({"phase": "Released", "reason": "Released", "message": message});
+        let fields = json!({"phase": "Released", "reason": "Released", "message": message, "claims": claims});
         if let Some(status) = status_patch(resource, fields, &[condition], now) {
             plan.patch_status(resource, status, "say Released on the resource");
         }
+    } else if let Some(status) = status_patch(resource, json!({"claims": claims}), &[], now) {
+        plan.patch_status(resource, status, "say whose the resource is");
     }
     plan.patch(resource, json!({"spec": {"claimRefs": left}}), "take the reference back");
 }

@@ -19,7 +19,7 @@ mod status;
 mod waiting;
 mod write;
 
-pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, refused_claim, unreadable_claim};
+pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, SILENCE, resource, resource_failed};

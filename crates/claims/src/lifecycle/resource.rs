@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::extract::seconds;
-use crate::lifecycle::claim::{deleting, phase, references, uid, unrefer};
+use crate::lifecycle::claim::{claims_text, deleting, phase, references, uid, unrefer};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
@@ -177,7 +177,8 @@ fn say(
     conditions: &[Condition],
     plan: &mut Plan,
 ) {
-    let mut fields = json!({"phase": phase_now, "reason": reason, "message": message});
+    let claims = claims_text(&references(scene.resource));
+    let mut fields = json!({"phase": phase_now, "reason": reason, "message": message, "claims": claims});
     if reason.is_empty() {
         (fields["reason"], fields["message"]) = (Value::Null, Value::Null);
     }

@@ -113,6 +113,9 @@ pub fn refused(rules: &Rules, refusal: &Refusal) -> String {
         Refusal::Mode(name) => format!("does not allow {name}"),
         Refusal::Topology => "out of the node's reach".into(),
         Refusal::TooSmall(i) => rules.capacities.get(*i).map_or_else(String::new, |c| format!("too little {}", c.name)),
+        Refusal::MakesLess(i, most) => {
+            rules.capacities.get(*i).map_or_else(String::new, |c| format!("it makes at most {most} of {}", c.name))
+        }
         Refusal::TooLarge(i) => {
             rules.capacities.get(*i).map_or_else(String::new, |c| format!("more {} than the limit", c.name))
         }

@@ -217,6 +217,9 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
                 None => format!("makes less than {asked} of {}", capacity(i)),
             }
         }
+        Refusal::MakesLess(i, most) => {
+            format!("makes at most {most} of {}, asked {}", capacity(i), ask.lower.get(*i).copied().unwrap_or_default())
+        }
         Refusal::TooLarge(i) => {
             let limit = shown(ask.ceiling(rules, *i));
             match offer {

@@ -42,6 +42,8 @@ pub enum Refusal {
     Topology,
     /// Less than asked of the capacity with this number.
     TooSmall(usize),
+    /// A class makes no more than this of the capacity with this number.
+    MakesLess(usize, Amount),
     /// More than the limit.
     TooLarge(usize),
     /// Its labels.

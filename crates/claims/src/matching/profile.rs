@@ -137,7 +137,7 @@ pub(crate) fn capacity(
         };
         let amount = amount.unwrap_or_default();
         if amount < lower {
-            refused.push(Refusal::TooSmall(i));
+            refused.push(Refusal::MakesLess(i, amount));
         } else if ask.ceiling(rules, i).is_some_and(|upper| amount > upper) {
             refused.push(Refusal::TooLarge(i));
         }

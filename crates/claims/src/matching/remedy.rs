@@ -151,7 +151,11 @@ impl Index {
             let has =
                 |i: usize| offer.free(i).plus(reference.and_then(|r| r.amounts.get(i).copied()).unwrap_or_default());
             let field = match refusal {
-                Refusal::Taken(_) | Refusal::Topology | Refusal::Offers(_) | Refusal::Content => return None,
+                Refusal::Taken(_)
+                | Refusal::Topology
+                | Refusal::Offers(_)
+                | Refusal::Content
+                | Refusal::MakesLess(..) => return None,
                 Refusal::Class => Field::Class(offer.shape.class.clone().map_or(ClassAsk::Without, ClassAsk::Named)),
                 Refusal::Attribute(i) => {
                     let rule = rules.attributes.get(i)?;
@@ -219,7 +223,7 @@ impl Index {
                 }
                 Refusal::Capability(name) => Field::WithoutCapability(name),
                 Refusal::Mode(name) => Field::WithoutMode(name),
-                Refusal::TooSmall(i) => {
+                Refusal::MakesLess(i, _) => {
                     let upper = ask.upper.get(i).copied().flatten().unwrap_or(Amount::MAX);
                     let most = match profile.capacity.get(i)?.as_ref()? {
                         Measure::Between(least, most) => Some((*most)?.min(upper)).filter(|m| m >= least),

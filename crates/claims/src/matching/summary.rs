@@ -39,9 +39,9 @@ impl Count {
             Refusal::Taken(taken) => Count::Taken(*taken),
             Refusal::Attribute(_) | Refusal::Capability(_) | Refusal::Mode(_) | Refusal::Content => Count::Attributes,
             Refusal::Topology => Count::Topology,
-            Refusal::TooSmall(0) => Count::TooSmall,
+            Refusal::TooSmall(0) | Refusal::MakesLess(0, _) => Count::TooSmall,
             Refusal::TooLarge(0) => Count::TooLarge,
-            Refusal::TooSmall(_) | Refusal::TooLarge(_) => Count::OtherCapacity,
+            Refusal::TooSmall(_) | Refusal::MakesLess(..) | Refusal::TooLarge(_) => Count::OtherCapacity,
             Refusal::Selector => Count::Selector,
             Refusal::Expression(_) | Refusal::Offers(_) => Count::Expression,
         }

@@ -97,8 +97,8 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
     resource.extend([
         column("Policy", "string", ".spec.reclaimPolicy", 0),
         column("Phase", "string", ".status.phase", 0),
-        column("Namespace", "string", ".spec.claimRefs[*].namespace", 0),
-        column("Claim", "string", ".spec.claimRefs[*].name", 0),
+        // one text: of several values a column shows the first
+        column("Claim", "string", ".status.claims", 0),
         column("Implementation", "string", ".status.implementationRef", 1),
     ]);
     resource.extend(reason());
@@ -260,11 +260,16 @@ pub fn manager_crd() -> Value {
         "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"],
             "properties": {"name": schema::text(253)}, "x-kubernetes-preserve-unknown-fields": true}}),
     );
+    for (key, what) in
+        [("served", "The classes that it can make resources of, or has."), ("lacking", "Those that it cannot.")]
+    {
+        status.insert(key.into(), schema::described(json!({"type": "string"}), what));
+    }
     let columns = vec![
         column("Type", "string", ".spec.type", 0),
         column("Default", "boolean", ".spec.default", 0),
-        column("Classes", "string", ".status.classes[?(@.available==true)].name", 0),
-        column("Lacking", "string", ".status.classes[?(@.available==false)].name", 0),
+        column("Classes", "string", ".status.served", 0),
+        column("Lacking", "string", ".status.lacking", 0),
         column("Active", "string", ".status.conditions[?(@.type==\"Active\")].status", 0),
         column("Age", "date", ".metadata.creationTimestamp", 0),
     ];

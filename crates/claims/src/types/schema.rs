@@ -267,6 +267,7 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
         "phase": described(text(63), "Pending, Provisioning, Available, Bound, Released, Scrubbing or Failed."),
         "reason": described(text(1024), "The phase's reason, in one word."),
         "message": described(text(32768), "The reason in a sentence."),
+        "claims": described(text(1024), "The claims it is bound to or reserved for, as NAMESPACE/NAME; of many, the first."),
         "implementationRef": described(text(253), "The object behind it, as KIND/NAME."),
         "implementations": {"description": "The objects behind it; the first bears the data.", "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": object(json!({
             "apiVersion": text(253), "kind": text(63), "namespace": text(63), "name": text(253), "uid": text(64),

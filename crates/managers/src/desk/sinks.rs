@@ -190,7 +190,11 @@ impl Desk {
         };
         let bound = offer.phase == Phase::Bound && !offer.refs.is_empty();
         let free = offer.phase == Phase::Available && offer.refs.is_empty();
-        let ready = matches!(self.kind, Kind::Volumes) || !object["status"]["conditions"].is_null();
+        let shows = || {
+            let refs = object["spec"]["claimRefs"].as_array().map_or(&[][..], Vec::as_slice);
+            object["status"]["claims"] == conductor_claims::lifecycle::claims_text(refs)
+        };
+        let ready = matches!(self.kind, Kind::Volumes) || (!object["status"]["conditions"].is_null() && shows());
         known && ready && (free || (bound && offer.refs.iter().all(|r| agreed(&r.uid))))
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use conductor_claims::amount::Amount;
 use conductor_claims::matching::Index;
 use conductor_claims::review::{Serving, serving};
 use conductor_claims::types::ResourceType;
@@ -106,7 +107,13 @@ impl Snapshot {
         for class in &classes {
             let name = class["metadata"]["name"].as_str().unwrap_or_default();
             let served = served.as_ref().is_none_or(|s| s.contains(name));
-            if let Ok(profile) = kind.profile(class, served) {
+            if let Ok(mut profile) = kind.profile(class, served) {
+                let most = standing.get(name).map_or(&Value::Null, |class| &class["most"]);
+                for (i, capacity) in kind.rules().capacities.iter().enumerate() {
+                    if let Ok(most) = Amount::from_json(&most[capacity.name.as_ref()]) {
+                        profile.bound(i, most);
+                    }
+                }
                 index.set_profile(profile);
             }
         }

@@ -97,9 +97,9 @@ impl Types {
         let mut classes = Vec::new();
         if let Some(desk) = desk {
             for (name, class, count) in census(&desk, manager, all) {
-                let lacks = match &class {
-                    None => Some(format!("there is no class {name}")),
-                    Some(class) => self.lacks(&desk.kind, class).await?,
+                let (lacks, most) = match &class {
+                    None => (Some(format!("there is no class {name}")), BTreeMap::new()),
+                    Some(class) => self.means(&desk.kind, class).await?,
                 };
                 let mut entry = json!({
                     "name": name, "available": lacks.is_none(), "instances": count.instances, "free": count.free,
@@ -108,11 +108,21 @@ impl Types {
                 if let Some(lacks) = lacks {
                     entry["message"] = json!(lacks);
                 }
+                if !most.is_empty() {
+                    entry["most"] = json!(most);
+                }
                 classes.push(entry);
             }
         }
         let conditions: Vec<Condition> = [Some(condition), not_kept(manager)].into_iter().flatten().collect();
-        let Some(status) = status_patch(manager, json!({"classes": classes}), &conditions, &now()) else {
+        let shown = |available: bool| {
+            let names =
+                classes.iter().filter(|class| class["available"] == available).map(|class| text(&class["name"]));
+            let names: Vec<&str> = names.collect();
+            if names.is_empty() { Value::Null } else { json!(names.join(", ")) }
+        };
+        let fields = json!({"served": shown(true), "lacking": shown(false), "classes": classes});
+        let Some(status) = status_patch(manager, fields, &conditions, &now()) else {
             return Ok(());
         };
         let patch = json!({"metadata": {"uid": manager["metadata"]["uid"]}, "status": status});
@@ -123,8 +133,8 @@ impl Types {
         }
     }
 
-    /// What is missing for a class to make resources here; `None`: nothing, or it makes none.
-    async fn lacks(&self, kind: &Kind, class: &Value) -> Result<Option<String>, Failure> {
+    /// What is missing for a class to make resources here (`None`: nothing, or it makes none), and the most it makes of each capacity.
+    async fn means(&self, kind: &Kind, class: &Value) -> Result<(Option<String>, Most), Failure> {
         let templates: Vec<Value> = match kind {
             Kind::Generated(_) => {
                 let fields = class_fields(class);
@@ -135,7 +145,8 @@ impl Types {
             Kind::Volumes => {
                 let name = text(&class["parameters"]["template"]);
                 let Some(template) = self.cx.api.get(TEMPLATE.0, TEMPLATE.1, "", name).await? else {
-                    return Ok(Some(format!("there is no {} {name:?}, which its parameters name", TEMPLATE.1)));
+                    let lack = format!("there is no {} {name:?}, which its parameters name", TEMPLATE.1);
+                    return Ok((Some(lack), Most::new()));
                 };
                 vec![template["spec"]["template"].clone()]
             }
@@ -144,28 +155,61 @@ impl Types {
             let (api_version, kind) = (text(&template["apiVersion"]), text(&template["kind"]));
             match self.cx.api.served(api_version, kind).await {
                 Err(failure) if failure.code == 404 => {
-                    return Ok(Some(format!("kind {kind} of {api_version} is not served here: install its provider")));
+                    let lack = format!("kind {kind} of {api_version} is not served here: install its provider");
+                    return Ok((Some(lack), Most::new()));
                 }
                 other => other.map(drop)?,
             }
             if let Some(lack) = self.lack_of(template, class) {
-                return Ok(Some(lack));
+                return Ok((Some(lack), Most::new()));
             }
         }
-        Ok(None)
+        let known = self.known.lock();
+        let kinds: Vec<&Value> = known.providers.values().flat_map(kinds_of).collect();
+        Ok((None, templates.iter().flat_map(|template| bounds(template, &kinds)).collect()))
     }
 
     /// What the provider of a template's kind says its machine lacks, for the kind or for what the template makes of it.
     fn lack_of(&self, template: &Value, class: &Value) -> Option<String> {
         let known = self.known.lock();
-        let kinds = known.providers.values().flat_map(|p| p["status"]["kinds"].as_array().into_iter().flatten());
-        let of = |k: &&Value| k["apiVersion"] == template["apiVersion"] && k["kind"] == template["kind"];
-        let own: Vec<&Value> = kinds.filter(of).collect();
+        let own: Vec<&Value> = known.providers.values().flat_map(kinds_of).filter(|k| is_of(k, template)).collect();
         let some = own.iter().flat_map(|k| k["lacks"].as_array().into_iter().flatten());
         let mut made = some.filter(|lack| makes(lack, template, class));
         let lacking = own.iter().find(|k| k["available"] == false).copied().or_else(|| made.next())?;
         Some(text(&lacking["message"]).to_owned())
     }
+}
+
+/// Amounts by the capacity they are of.
+type Most = BTreeMap<String, String>;
+
+/// What a provider says of its kinds.
+fn kinds_of(provider: &Value) -> impl Iterator<Item = &Value> {
+    provider["status"]["kinds"].as_array().into_iter().flatten()
+}
+
+fn is_of(kind: &Value, template: &Value) -> bool {
+    kind["apiVersion"] == template["apiVersion"] && kind["kind"] == template["kind"]
+}
+
+/// The most that a template can make of each capacity: what its provider says about the fields that a capacity is put into.
+fn bounds(template: &Value, kinds: &[&Value]) -> Most {
+    let mut all = Most::new();
+    let own = kinds.iter().filter(|kind| is_of(kind, template));
+    for (field, most) in own.flat_map(|kind| kind["most"].as_object().into_iter().flatten()) {
+        let expression = text(&template["spec"][field]).trim().strip_prefix("${").and_then(|e| e.strip_suffix('}'));
+        let path = expression.unwrap_or_default().trim();
+        let capacity = ["claim.spec.resources.requests.", "resource.spec.capacity."];
+        let capacity = capacity.iter().find_map(|stem| path.strip_prefix(stem)).filter(|name| is_word(name));
+        if let (Some(capacity), Some(most)) = (capacity, most.as_str()) {
+            all.insert(capacity.to_owned(), most.to_owned());
+        }
+    }
+    all
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Whether a template of a class makes objects with a field as it is lacking for, as far as that is known without a claim.
@@ -217,6 +261,21 @@ fn census(desk: &Desk, manager: &Value, all: &[Value]) -> Vec<(String, Option<Ar
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_provider_has_bounds_the_capacity_that_is_put_there() {
+        let provided = json!({"apiVersion": "v", "kind": "Disk", "most": {"size": "251Gi"}});
+        let check = |kind: &str, size: &str, expected: &[(&str, &str)]| {
+            let template = json!({"apiVersion": "v", "kind": kind, "spec": {"size": size}});
+            let expected = expected.iter().map(|(c, a)| ((*c).to_owned(), (*a).to_owned())).collect();
+            assert_eq!(bounds(&template, &[&provided]), expected, "{kind} {size}");
+        };
+        check("Disk", "${claim.spec.resources.requests.storage}", &[("storage", "251Gi")]);
+        check("Disk", "${ resource.spec.capacity.storage }", &[("storage", "251Gi")]);
+        check("Disk", "10Gi", &[]);
+        check("Disk", "${resource.spec.capacity.storage * 2}", &[]);
+        check("Other", "${resource.spec.capacity.storage}", &[]);
+    }
 
     #[test]
     fn a_template_makes_what_its_class_says() {

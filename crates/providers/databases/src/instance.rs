@@ -490,6 +490,10 @@ impl<E: Engine> Kind for Instance<E> {
         })
     }
 
+    fn bounded(&self) -> Vec<(&'static str, Stock)> {
+        Stock::disk(self.home.path()).ok().map(|disk| ("storage", disk)).into_iter().collect()
+    }
+
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
         grant::promised(object, self.home.path(), &Facts::read(&self.supervisor.dir(object.uid())))
     }

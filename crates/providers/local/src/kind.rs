@@ -248,6 +248,11 @@ pub trait Kind: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Fields of a spec that ask for something this machine has so much of: no object is given more.
+    fn bounded(&self) -> Vec<(&'static str, Stock)> {
+        Vec::new()
+    }
+
     /// Where the log of an object's process is, if it has any: goes into `status.logs`, where `conductor logs` finds it.
     fn logs(&self, _object: &Object) -> Option<PathBuf> {
         None

@@ -42,6 +42,12 @@ impl Stock {
         Stock { id: None, has: total.min(limit) }
     }
 
+    /// The most that one object can be promised, in whole Gi or Mi; `None`: nobody knows.
+    pub fn most(&self) -> Option<String> {
+        let (step, unit) = if self.has >> 30 >= 10 { (30, "Gi") } else { (20, "Mi") };
+        (!matches!(self.has, 0 | u64::MAX)).then(|| format!("{}{unit}", self.has >> step))
+    }
+
     fn words(&self) -> (&'static str, &'static str) {
         match self.id {
             Some(_) => ("storage", "the disk it would be on"),
@@ -159,6 +165,9 @@ mod tests {
         ask("b", 90, 1).expect_err("c has some of it");
         ledger.forget("c");
         ask("b", 90, 1).expect("c is gone");
+        assert_eq!(disk.most().as_deref(), Some("100Gi"));
+        assert_eq!(Stock { id: None, has: 9 * GIB + 1 }.most().as_deref(), Some("9216Mi"));
+        assert_eq!(Stock { id: None, has: u64::MAX }.most(), None);
         // another disk is another matter
         ledger.promise("c", &Stock { id: Some(2), has: 10 * GIB }, 10 * GIB, Some(1)).expect("is free");
         ledger.note("d", &disk, 500 * GIB);

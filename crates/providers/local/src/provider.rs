@@ -53,7 +53,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 ///   kinds:
 ///     - {apiVersion: database.local.conductor.io/v1alpha1, kind: PostgresInstance, available: false,
 ///        message: "the program postgres is missing: apt-get install postgresql"}
-///     - {apiVersion: volume.local.conductor.io/v1alpha1, kind: ImageVolume, available: true,
+///     - {apiVersion: volume.local.conductor.io/v1alpha1, kind: ImageVolume, available: true, most: {size: 251Gi},
 ///        lacks: [{field: fileSystem, value: xfs, message: "the program mkfs.xfs is missing: apt-get install xfsprogs"}]}
 /// ```
 pub async fn run(provider: Provider, client: kube::Client, home: Home) {
@@ -122,7 +122,7 @@ impl Presence {
             if checked.is_none_or(|at| at.elapsed() >= pause) {
                 checked = Some(Instant::now());
                 let kinds = self.check().await;
-                if kinds != said && self.tell(&kinds).await && self.say(json!({"kinds": kinds})).await.is_some() {
+                if kinds != said && self.tell(&kinds).await && self.say(in_words(&kinds)).await.is_some() {
                     said = kinds;
                 }
             }
@@ -166,6 +166,12 @@ impl Presence {
                 .collect();
             if !some.is_empty() {
                 entry["lacks"] = Value::Array(some);
+            }
+            let bounded = driver.kind.bounded().into_iter();
+            let most: BTreeMap<&str, String> =
+                bounded.filter_map(|(field, stock)| Some((field, stock.most()?))).collect();
+            if !most.is_empty() {
+                entry["most"] = json!(most);
             }
             entry
         });
@@ -234,8 +240,40 @@ impl Presence {
     }
 }
 
+/// The kinds, and what of them tables show: a column has one text only.
+fn in_words(kinds: &Value) -> Value {
+    let all = || kinds.as_array().into_iter().flatten();
+    let texts = |of: &mut dyn Iterator<Item = &Value>| {
+        let all: Vec<&str> = of.filter_map(Value::as_str).collect();
+        if all.is_empty() { Value::Null } else { json!(all.join(", ")) }
+    };
+    json!({
+        "kinds": kinds,
+        "provides": texts(&mut all().map(|kind| &kind["kind"])),
+        "lacks": texts(&mut all().filter(|kind| kind["available"] == false).map(|kind| &kind["message"])),
+        "partlyLacks": texts(&mut all().flat_map(|kind| kind["lacks"].as_array().into_iter().flatten()).map(|lack| &lack["message"])),
+    })
+}
+
 /// The audit that is asked for and not yet answered.
 fn asked(provider: &DynamicObject) -> Option<i64> {
     let wanted = provider.data["spec"]["audit"].as_i64()?;
     (wanted > provider.data["status"]["audited"].as_i64().unwrap_or(0)).then_some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_shows_all_of_it() {
+        let kinds = json!([
+            {"kind": "ImageVolume", "available": true, "lacks": [{"field": "fileSystem", "value": "xfs", "message": "no xfs"}]},
+            {"kind": "DirectoryVolume", "available": false, "message": "no disk"},
+        ]);
+        let said = in_words(&kinds);
+        assert_eq!(said["provides"], "ImageVolume, DirectoryVolume");
+        assert_eq!((&said["lacks"], &said["partlyLacks"]), (&json!("no disk"), &json!("no xfs")));
+        assert_eq!(in_words(&json!([]))["lacks"], Value::Null, "what is no more is removed");
+    }
 }

@@ -202,6 +202,10 @@ impl Kind for DirectoryVolumes {
         })
     }
 
+    fn bounded(&self) -> Vec<(&'static str, Stock)> {
+        Stock::disk(&self.home).ok().map(|disk| ("size", disk)).into_iter().collect()
+    }
+
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
         let own = object.spec::<DirectorySpec>().and_then(|spec| spec.path()).is_ok_and(|path| path.is_none());
         let disk = Stock::disk(&self.home).ok().filter(|_| own);

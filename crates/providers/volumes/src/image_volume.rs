@@ -420,6 +420,10 @@ impl Kind for ImageVolumes {
         })
     }
 
+    fn bounded(&self) -> Vec<(&'static str, Stock)> {
+        Stock::disk(&self.places.images).ok().map(|disk| ("size", disk)).into_iter().collect()
+    }
+
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
         let path = object.spec().and_then(|spec| self.places.image(object, &spec)).ok();
         let disk = path.and_then(|path| Stock::disk(path.parent()?).ok());
