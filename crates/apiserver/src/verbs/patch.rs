@@ -113,7 +113,13 @@ impl Context {
             let conditional = !applied["metadata"]["resourceVersion"].is_null();
             return Ok(Change { object, conditional, tracked: true, unsettled, said });
         }
-        let patched = patch.change(old, self.resource.schema())?;
+        let patched = match patch {
+            // Who manages what is brought up to date by what there was, unless the patch says something about it.
+            Patch::Merge(merge) if merge["metadata"].get("managedFields").is_none() => {
+                patch::merge_into(without_managers(old), merge).map_err(|error| error.to_status())?
+            }
+            _ => patch.change(old, self.resource.schema())?,
+        };
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
         let refused = |why: String| {
             let path = machinery::field::Path::root("patch");
@@ -188,6 +194,19 @@ impl Context {
         }
         self.plan_create(view, sent, true, options).await
     }
+}
+
+/// An object without `managedFields`: half of it, and not to be copied and read for nothing.
+fn without_managers(object: &Value) -> Value {
+    let copy = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+    let fields = object.as_object().into_iter().flatten().map(|field| match field {
+        (name, Value::Object(metadata)) if name == "metadata" => {
+            let kept = metadata.iter().filter(|(name, _)| *name != "managedFields");
+            (name.clone(), Value::Object(kept.map(copy).collect()))
+        }
+        field => copy(field),
+    });
+    Value::Object(fields.collect())
 }
 
 fn patch_json(body: &[u8]) -> Result<Value, Status> {

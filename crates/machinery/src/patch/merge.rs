@@ -21,6 +21,17 @@ pub fn apply_merge_patch(object: &Value, patch: &Value) -> Result<Value, PatchEr
     Ok(Value::Object(fields))
 }
 
+/// The same for an object that is not needed any more.
+pub fn merge_into(mut object: Value, patch: &Value) -> Result<Value, PatchError> {
+    match (object.as_object_mut(), patch) {
+        (Some(fields), Value::Object(patch)) => {
+            merge_fields(fields, patch);
+            Ok(object)
+        }
+        _ => apply_merge_patch(&object, patch),
+    }
+}
+
 fn merge_fields(fields: &mut Map<String, Value>, patch: &Map<String, Value>) {
     for (key, change) in patch {
         match (fields.get_mut(key), change) {

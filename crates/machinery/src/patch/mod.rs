@@ -9,7 +9,7 @@ mod merge;
 mod strategic;
 
 pub use self::json::{MAX_COPIED_BYTES, MAX_OPERATIONS, apply_json_patch, json_patch_strict_errors};
-pub use self::merge::apply_merge_patch;
+pub use self::merge::{apply_merge_patch, merge_into};
 pub use self::strategic::apply_strategic_merge_patch;
 
 use crate::status::Status;
