@@ -238,12 +238,13 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         },
         ..cx.accept
     };
-    let mut text = format!(
-        r#"{{"apiVersion":"{}","kind":"{}","metadata":{{}},"spec":{spec},"status":{results}}}"#,
+    let head = format!(
+        r#"{{"apiVersion":"{}","kind":"{}","metadata":{{}},"spec":"#,
         cx.resource.api_version(),
         cx.resource.kind
-    )
-    .into_bytes();
+    );
+    let results = serde_json::to_vec(&results).unwrap_or_default();
+    let mut text = [head.as_bytes(), spec.as_bytes(), br#","status":"#, &results, b"}"].concat();
     if accept.encoding == Encoding::Yaml || accept.pretty {
         text = encode(&serde_json::from_slice(&text).unwrap_or_default(), accept);
     }

@@ -76,10 +76,11 @@ impl Rule {
 
     /// Whether it is about resources of this name, or of any: the same thing has the same name in all its versions.
     fn names(&self, plural: &str) -> bool {
-        self.resources.iter().any(|own| {
-            let own = own.split_once('/').map_or(&**own, |(own, _)| own);
-            own == "*" || own == plural
-        })
+        self.plurals().any(|own| own == "*" || own == plural)
+    }
+
+    fn plurals(&self) -> impl Iterator<Item = &str> {
+        self.resources.iter().map(|own| own.split_once('/').map_or(&**own, |(own, _)| own))
     }
 
     fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
@@ -116,9 +117,9 @@ impl Criteria {
         }
     }
 
-    /// Whether the rules name the resource of a write, in some version of it.
-    pub fn concern(&self, attributes: &Attributes<'_>) -> bool {
-        self.rules.iter().any(|rule| rule.names(&attributes.resource.plural))
+    /// The names of the resources that the rules are about; `*` for all.
+    pub fn plurals(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().flat_map(Rule::plurals)
     }
 
     /// The resource, in the version that is asked for, if the criteria hold; no rules at all are met by everything.

@@ -1,6 +1,6 @@
 //! Policies and their bindings, compiled, as new as the store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -103,24 +103,37 @@ pub struct Source<P> {
 
 struct Kept<P> {
     seen: Option<Seen>,
-    hooks: Arc<Vec<Hook<P>>>,
+    hooks: Arc<Hooks<P>>,
     policies: HashMap<Version, Arc<P>>,
+}
+
+/// What has a binding.
+struct Hooks<P> {
+    all: Arc<Vec<Hook<P>>>,
+    /// The names of the resources that their rules are about.
+    plurals: HashSet<Box<str>>,
 }
 
 impl<P: Policy> Source<P> {
     /// Those in a store.
     pub fn new(store: &Store) -> Source<P> {
-        let kept = Kept { seen: None, hooks: Arc::default(), policies: HashMap::new() };
+        let none = Hooks { all: Arc::default(), plurals: HashSet::new() };
+        let kept = Kept { seen: None, hooks: Arc::new(none), policies: HashMap::new() };
         Source { store: store.clone(), kept: RwLock::new(kept) }
     }
 
     /// Whether any of them may have something to say about a write: for most there is none.
     pub fn concern(&self, attributes: &Attributes<'_>) -> bool {
-        self.get().iter().any(|hook| hook.policy.criteria().concern(attributes))
+        let hooks = self.hooks();
+        hooks.plurals.contains("*") || hooks.plurals.contains(&*attributes.resource.plural)
     }
 
     /// Policies that have a binding, by name.
     pub fn get(&self) -> Arc<Vec<Hook<P>>> {
+        self.hooks().all.clone()
+    }
+
+    fn hooks(&self) -> Arc<Hooks<P>> {
         let now = self.store.view(|view| (view.changed(P::POLICIES), view.changed(P::BINDINGS)));
         {
             let kept = self.kept.read();
@@ -138,8 +151,13 @@ impl<P: Policy> Source<P> {
         let parse = |entries: Vec<Arc<store::Entry>>| -> Vec<Value> {
             entries.iter().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect()
         };
-        let known: HashMap<Version, Arc<Binding>> =
-            kept.hooks.iter().flat_map(|hook| &hook.bindings).map(|own| (own.version.clone(), own.clone())).collect();
+        let known: HashMap<Version, Arc<Binding>> = kept
+            .hooks
+            .all
+            .iter()
+            .flat_map(|hook| &hook.bindings)
+            .map(|own| (own.version.clone(), own.clone()))
+            .collect();
         let mut by_policy: HashMap<String, Vec<Arc<Binding>>> = HashMap::new();
         for object in parse(bindings) {
             let binding = known.get(&version(&object)).cloned().unwrap_or_else(|| Arc::new(Binding::read(&object)));
@@ -155,6 +173,8 @@ impl<P: Policy> Source<P> {
                 hooks.push(Hook { policy, bindings });
             }
         }
+        let plurals = hooks.iter().flat_map(|hook| hook.policy.criteria().plurals()).map(Into::into).collect();
+        let hooks = Hooks { all: Arc::new(hooks), plurals };
         *kept = Kept { seen: Some(seen), hooks: Arc::new(hooks), policies: compiled };
         kept.hooks.clone()
     }
