@@ -97,6 +97,34 @@ fn a_class_gives_the_nearest_of_what_it_offers() {
 }
 
 #[test]
+fn a_range_is_for_whoever_makes_it_to_choose_from() {
+    let kind = json!({"spec": {
+        "group": "a.example.com", "version": "v1", "names": {"resource": "Engine"},
+        "attributes": {"version": {"match": "VersionRange"}, "old": {"match": "VersionRange"}},
+    }});
+    let kind = ResourceType::parse(&kind).expect("a type");
+    let mut index = Index::new(kind.rules());
+    let class = json!({"metadata": {"name": "c"}, "template": {}, "offers": {"old": ["5.6", "5.7"]}});
+    index.set_profile(profile(&kind.rules(), &class, true).expect("a class"));
+    let check = |spec: Value, makes: Option<Option<&str>>| {
+        let claim = json!({"metadata": {"name": "c", "namespace": "default", "uid": "c"}, "spec": spec});
+        let ask = ask(&kind.rules(), &claim, true, None).expect("an ask");
+        let made = match index.decide(&ask, &NoJudge) {
+            Decision::Provision { made, .. } => Some(made.attributes[1].as_ref().map(ToString::to_string)),
+            _ => None,
+        };
+        assert_eq!(made, makes.map(|version| version.map(str::to_owned)), "{spec}");
+    };
+    // attributes are in the order of their names: old, version
+    for range in ["< 16", "> 14", ">14 <16", "!= 14", "*"] {
+        check(json!({"class": "c", "version": range}), Some(None));
+    }
+    check(json!({"class": "c", "version": ">= 14"}), Some(Some("14")));
+    check(json!({"class": "c", "old": "> 5.7"}), None);
+    check(json!({"class": "c", "old": "< 5.7"}), Some(None));
+}
+
+#[test]
 fn a_claim_that_names_its_resource_is_told_what_that_has() {
     let world = World::new(&[json!({"cores": 100, "maker": "a", "capacity": {"memory": "5Gi"}})]);
     let check = |spec: Value, said: &str| {

@@ -320,6 +320,31 @@ fn a_resource_without_room_is_not_written() {
 }
 
 #[test]
+fn whoever_leaves_a_shared_resource_has_nothing_that_works() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("shared", "50Gi", "Retain", 3, true)).expect("created");
+    for name in ["a", "b", "c"] {
+        api.create(claim(name, "10Gi", "fast")).expect("created");
+    }
+    api.settle(&kind);
+    let thing = key("Thing", "conductor-system", "shared");
+    let retired = |api: &Api| api.objects[&thing]["status"]["retired"].as_i64().expect("a number");
+    let password = |api: &Api, name: &str| {
+        api.objects[&key("Secret", "apps", &format!("{name}-database"))]["data"]["password"].clone()
+    };
+    for (gone, left, times) in [("a", "b", 1), ("b", "c", 2)] {
+        let had = password(&api, gone);
+        api.delete(&key("DatabaseClaim", "apps", gone));
+        api.settle(&kind);
+        assert_eq!(retired(&api), times, "what {gone} had has ended");
+        assert_ne!(password(&api, left), had, "and {left} has the next");
+        assert!(api.locked_out(&kind).is_empty());
+        assert_sound(&api, true);
+    }
+    assert!(api.objects[&key("Database", "", "shared")]["metadata"]["annotations"]["conductor.io/shut"].is_null());
+}
+
+#[test]
 fn old_credentials_end_when_the_secret_of_every_claim_has_the_new_ones() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("shared", "50Gi", "Retain", 2, true)).expect("created");

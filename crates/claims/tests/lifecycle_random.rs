@@ -137,7 +137,9 @@ proptest! {
         // every rotation that was asked for is over
         for (key, thing) in api.of_kind("Thing") {
             let number = |value: &Value| value.as_i64().unwrap_or(0);
-            let (wanted, retired) = (number(&thing["spec"]["rotate"]), number(&thing["status"]["retired"]));
+            let by_resource = thing["metadata"]["annotations"]["conductor.io/rotate"].as_str().and_then(|n| n.parse().ok());
+            let wanted = number(&thing["spec"]["rotate"]).max(by_resource.unwrap_or(0));
+            let retired = number(&thing["status"]["retired"]);
             let kept = thing["metadata"]["annotations"]["conductor.io/retained"].is_string();
             // but where a reference was left by a bind that will never come about, for its resource is going
             let going = api.of_kind("Database").any(|(_, r)| {

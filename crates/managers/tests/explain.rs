@@ -188,3 +188,32 @@ async fn the_smallest_change_really_binds() {
         check_advice(&cluster, volume(&format!("pv-{i}"), "20Gi", ""), wish).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_says_what_happens_whatever_is_there_already() {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options::default()).await;
+    let resource = database("stat", json!({"engine": "mysql", "capacity": {"storage": "3Gi"}, "class": "pl"}));
+    let first = claim("apps", "first", json!({"class": "pl", "engine": "mysql"}));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app", "namespace": "apps"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}]}});
+    let plan = async |objects: &[Value]| {
+        let planned = inspect::plan(&cluster.api, objects, "apps").await.expect("a plan");
+        planned.into_iter().map(|outlook| outlook.text).collect::<Vec<String>>()
+    };
+    // a claim may come before what it is bound to
+    let said = plan(&[first.clone(), resource.clone(), pod.clone()]).await;
+    assert!(said[0].starts_with("binds to RelationalDatabase stat"), "{said:?}");
+    assert_eq!(said[1], "becomes Available");
+    for object in [&resource, &first, &pod] {
+        cluster.create(object).await;
+    }
+    cluster.until(&Target::of(&first), "bound", phase_is("Bound")).await;
+    // all of it again, and one that comes too late
+    let second = claim("apps", "second", json!({"class": "pl", "engine": "mysql"}));
+    let said = plan(&[resource, first, second, pod]).await;
+    assert_eq!(said[..2], ["exists and is Bound", "exists and is Bound"]);
+    assert!(said[2].starts_with("waits: "), "{said:?}");
+    assert_eq!(said[3], "is none of the engine's: applied as it is");
+}

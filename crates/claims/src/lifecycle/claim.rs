@@ -12,7 +12,7 @@ use crate::lifecycle::implementation::implementations;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, pending_with, quoting, wait};
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, WITHIN_CAPACITY};
+use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, SHUT, WITHIN_CAPACITY};
 use crate::matching::{Decision, Made, Why};
 use crate::names::derived;
 use crate::rules::Rules;
@@ -537,5 +537,10 @@ pub(crate) fn unrefer(resource: &Value, claims: &[&str], now: &str, plan: &mut P
     } else if let Some(status) = status_patch(resource, json!({"claims": claims}), &[], now) {
         plan.patch_status(resource, status, "say whose the resource is");
     }
-    plan.patch(resource, json!({"spec": {"claimRefs": left}}), "take the reference back");
+    let mut patch = json!({"spec": {"claimRefs": left}});
+    if !last && left.len() < references(resource).len() {
+        // who is gone has what the others use
+        patch["metadata"]["annotations"][SHUT] = json!("true");
+    }
+    plan.patch(resource, patch, "take the reference back");
 }

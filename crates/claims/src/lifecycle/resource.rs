@@ -9,7 +9,7 @@ use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
     PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED,
-    RETAINED, ROTATE, WITHIN_CAPACITY,
+    RETAINED, ROTATE, SHUT, WITHIN_CAPACITY,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -69,6 +69,7 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     let live: Vec<Value> =
         references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
     acknowledge(scene, &live, &mut plan);
+    shut_out(scene, &mut plan);
     if deleting(resource) {
         remove(scene, &live, &mut plan);
         return plan;
@@ -110,6 +111,19 @@ fn acknowledge(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
         }
         plan.patch(object, patch, "say that all claims have the new credentials");
         plan.of_implementation();
+    }
+}
+
+/// Has the credentials replaced that one of several claims had. A rotation that is under way may have given it the next ones already:
+/// then there is another one afterwards.
+fn shut_out(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    if scene.resource["metadata"]["annotations"][SHUT].is_null() {
+        return;
+    }
+    let begun = plan.writes.len();
+    shut(scene, plan);
+    if plan.writes.len() > begun || scene.found.is_empty() {
+        plan.patch(scene.resource, json!({"metadata": {"annotations": {SHUT: null}}}), "say that they are replaced");
     }
 }
 

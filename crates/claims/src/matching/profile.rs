@@ -50,7 +50,12 @@ pub fn make(rules: &Rules, judge: &dyn Judge, ask: &Ask, profile: &Profile) -> R
                 }
             },
         };
-        if !satisfies(value.as_ref())
+        // a range that names no version of its own is for whoever makes it to choose from
+        let open = value.is_none()
+            && !rule.required
+            && matches!(want, Some(Want::Range(_)))
+            && profile.attributes.get(i).is_some_and(Option::is_none);
+        if (!satisfies(value.as_ref()) && !open)
             || (value.is_none() && rule.required && profile.attributes.get(i).is_some_and(Option::is_some))
         {
             refused.push(Refusal::Attribute(i));

@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use conductor_claims::extract;
 use conductor_claims::invariants::World;
 use conductor_claims::lifecycle::{
-    CLAIM_UID, ClaimScene, Connection, Found, Plan, Presence, REPLACED, RESOURCE_UID, ResourceScene, Target, Verb,
-    Version, Write, binding_name, claim, implementations, orphan, owner, resource,
+    CLAIM_UID, ClaimScene, Connection, Found, Plan, Presence, REPLACED, RESOURCE_UID, ROTATE, ResourceScene, Target,
+    Verb, Version, Write, binding_name, claim, implementations, orphan, owner, resource,
 };
 use conductor_claims::matching::{Decision, Index, NoJudge};
 use conductor_claims::template::Paths;
@@ -255,7 +255,9 @@ impl Api {
         if replaced >= rotated {
             // of credentials, all from before the last rotation that everyone has end, and then the next may begin
             retired = rotated;
-            rotated = rotated.max(number(&object["spec"]["rotate"]));
+            let by_resource =
+                object["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
+            rotated = rotated.max(number(&object["spec"]["rotate"])).max(by_resource);
         }
         let mut status = json!({
             "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}],

@@ -149,7 +149,10 @@ pub async fn troubled(api: &Api, namespace: &str) -> Result<Option<Vec<String>>,
 /// What is behind volumes that are gone, and was not kept by their policy: somebody removed them by force.
 async fn left_over(api: &Api, volumes: &[Value], audited: &mut Audited) -> Result<(), Failure> {
     let templates = audited.look(api, (VOLUME_TEMPLATE.0.to_owned(), VOLUME_TEMPLATE.1)).await?.unwrap_or_default();
-    let kinds = kinds_of(templates.iter().map(|template| &template["spec"]["template"]));
+    let mut kinds = kinds_of(templates.iter().map(|template| &template["spec"]["template"]));
+    // what no template makes any more may be there all the same
+    let providers = audited.look(api, ("conductor.io/v1alpha1".to_owned(), "Provider")).await?.unwrap_or_default();
+    kinds.extend(kinds_of(providers.iter().flat_map(|p| p["status"]["kinds"].as_array().into_iter().flatten())));
     let there: BTreeSet<&str> = volumes.iter().filter_map(|volume| volume["metadata"]["uid"].as_str()).collect();
     for object in audited.behind(api, kinds).await? {
         let meta = &object["metadata"];

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use conductor_claims::amount::Amount;
 use conductor_claims::lifecycle::Target;
 use conductor_claims::matching::Decision;
 use conductor_claims::types::ResourceType;
+use conductor_machinery::patch::apply_merge_patch;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::explain::{sentence, trouble};
 use super::{Snapshot, Unanswered, kinds};
-use crate::api::{Api, Failure, JSON, MERGE};
+use crate::api::{APPLY, Api, Failure, JSON};
 use crate::expressions::{ClaimJudge, Evaluator};
 use crate::kind::Kind;
 
@@ -36,74 +38,115 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     }
     let objects = &with_namespaces(api, objects, namespace).await?;
     let mut snapshots: BTreeMap<String, Snapshot> = BTreeMap::new();
-    let mut all = Vec::new();
-    for (number, object) in objects.iter().enumerate() {
-        if let Some(refused) = rehearse(api, object).await? {
-            // our own review has said so already
-            let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
-            all.push(Outlook { object: shown(object), text: format!("is refused: {refused}"), trouble: true });
-            continue;
-        }
-        let mut object = object.clone();
-        let (version, kind) = (text(&object["apiVersion"]).to_owned(), text(&object["kind"]).to_owned());
-        let is = |gvk: (String, &str)| gvk.0 == version && gvk.1 == kind;
-        let Some(of) = types.iter().find(|t| is(t.claim()) || is(t.resource()) || is(t.class())).cloned() else {
-            let shown = shown(&object);
-            all.push(Outlook {
-                object: shown,
-                text: "is none of the engine's: applied as it is".into(),
-                trouble: false,
-            });
-            continue;
-        };
-        let name = of.name();
-        if !snapshots.contains_key(&name) {
-            snapshots.insert(name.clone(), Snapshot::read(api, of.clone(), "").await?);
-        }
-        let Some(snapshot) = snapshots.get_mut(&name) else { continue };
-        // as it would be once it is there
-        object["metadata"]["uid"] = json!(format!("planned-{number}"));
-        let (said, trouble) = if is(of.claim()) {
-            let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
-            match api.get(&version, &kind, space, own).await? {
-                Some(live) if text(&live["status"]["phase"]) == "Pending" => {
-                    // as it would be: what the server and the managers gave it stays
-                    for key in ["class", "resourceName", "storageClassName", "volumeName"] {
-                        if object["spec"][key].is_null() && !live["spec"][key].is_null() {
-                            object["spec"][key] = live["spec"][key].clone();
-                        }
-                    }
-                    object["metadata"]["uid"] = live["metadata"]["uid"].clone();
-                    let (said, waits) = claim(snapshot, &object);
-                    (format!("exists and is Pending; then {said}"), waits)
-                }
-                Some(live) => {
-                    let why = trouble(&live, None);
-                    let colon = if why.is_empty() { "" } else { ": " };
-                    (format!("exists and is {}{colon}{why}", text(&live["status"]["phase"])), !why.is_empty())
-                }
-                None => claim(snapshot, &object),
+    let is_claim = |object: &Value| {
+        let gvk = (text(&object["apiVersion"]), text(&object["kind"]));
+        types.iter().any(|kind| (kind.claim().0.as_str(), kind.claim().1) == gvk)
+    };
+    // in the end it is the same in which order they come: claims wait for the rest
+    let mut order: Vec<usize> = (0..objects.len()).collect();
+    order.sort_by_key(|number| is_claim(&objects[*number]));
+    let mut all: Vec<(usize, Outlook)> = Vec::new();
+    for number in order {
+        let object = &objects[number];
+        let (said, trouble) = match rehearse(api, object).await? {
+            Some(refused) => {
+                // our own review has said so already
+                let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
+                (format!("is refused: {refused}"), true)
             }
-        } else if is(of.resource()) {
-            let making = !object["spec"]["template"].is_null() || !object["spec"]["templates"].is_null();
-            object["status"]["phase"] = json!("Available");
-            snapshot.index.upsert(of.offer(&object));
-            let said = if making { "makes its implementation, then is Available" } else { "becomes Available" };
-            (said.to_owned(), false)
-        } else {
-            match of.profile(&object, true) {
-                Ok(profile) => {
-                    let said =
-                        if profile.provisions { "makes resources on demand" } else { "makes nothing: for what exists" };
-                    snapshot.index.set_profile(profile);
-                    (said.to_owned(), false)
-                }
-                Err(errors) => (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
-            }
+            None => outlook(api, &types, &mut snapshots, object, number).await?,
         };
-        all.push(Outlook { object: shown(&object), text: said, trouble });
+        all.push((number, Outlook { object: shown(object), text: said, trouble }));
     }
-    Ok(all)
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, outlook)| outlook).collect())
+}
+
+/// What would become of one object that is not refused, and whether it would wait.
+async fn outlook(
+    api: &Api,
+    types: &[Kind],
+    snapshots: &mut BTreeMap<String, Snapshot>,
+    object: &Value,
+    number: usize,
+) -> Result<(String, bool), Failure> {
+    let mut object = object.clone();
+    let (version, kind) = (text(&object["apiVersion"]).to_owned(), text(&object["kind"]).to_owned());
+    if kind == "ResourceType"
+        && let Ok(own) = ResourceType::parse(&object)
+    {
+        let names = &own.names;
+        return Ok((format!("defines {}, {} and {}", names.resource, names.claim, names.class), false));
+    }
+    let is = |gvk: (String, &str)| gvk.0 == version && gvk.1 == kind;
+    let Some(of) = types.iter().find(|t| is(t.claim()) || is(t.resource()) || is(t.class())).cloned() else {
+        return Ok(("is none of the engine's: applied as it is".into(), false));
+    };
+    let name = of.name();
+    if !snapshots.contains_key(&name) {
+        snapshots.insert(name.clone(), Snapshot::read(api, of.clone(), "").await?);
+    }
+    let Some(snapshot) = snapshots.get_mut(&name) else { return Ok((String::new(), false)) };
+    let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    let live = if own.is_empty() { None } else { api.get(&version, &kind, space, own).await? };
+    // as it would be once it is there
+    object["metadata"]["uid"] = json!(format!("planned-{number}"));
+    if is(of.claim()) {
+        return Ok(match live {
+            Some(live) if text(&live["status"]["phase"]) == "Pending" => {
+                // as it would be: what the server and the managers gave it stays
+                for key in ["class", "resourceName", "storageClassName", "volumeName"] {
+                    if object["spec"][key].is_null() && !live["spec"][key].is_null() {
+                        object["spec"][key] = live["spec"][key].clone();
+                    }
+                }
+                object["metadata"]["uid"] = live["metadata"]["uid"].clone();
+                let (said, waits) = claim(snapshot, &object);
+                (format!("exists and is Pending; then {said}"), waits)
+            }
+            Some(live) => {
+                let why = trouble(&live, None);
+                let colon = if why.is_empty() { "" } else { ": " };
+                let more = growth(&live, &object);
+                (format!("exists and is {}{colon}{why}{more}", text(&live["status"]["phase"])), !why.is_empty())
+            }
+            None => claim(snapshot, &object),
+        });
+    }
+    if is(of.resource()) {
+        if let Some(live) = live {
+            // what others wrote on it stays: its claims, above all
+            object["metadata"]["uid"] = live["metadata"]["uid"].clone();
+            let merged = apply_merge_patch(&live, &object).unwrap_or_else(|_| live.clone());
+            snapshot.index.upsert(of.offer(&merged));
+            let phase = Some(text(&live["status"]["phase"])).filter(|phase| !phase.is_empty()).unwrap_or("Pending");
+            return Ok((format!("exists and is {phase}"), false));
+        }
+        let making = !object["spec"]["template"].is_null() || !object["spec"]["templates"].is_null();
+        object["status"]["phase"] = json!("Available");
+        snapshot.index.upsert(of.offer(&object));
+        let said = if making { "makes its implementation, then is Available" } else { "becomes Available" };
+        return Ok((said.to_owned(), false));
+    }
+    Ok(match of.profile(&object, true) {
+        Ok(profile) => {
+            let said = if profile.provisions { "makes resources on demand" } else { "makes nothing: for what exists" };
+            snapshot.index.set_profile(profile);
+            (said.to_owned(), false)
+        }
+        Err(errors) => (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
+    })
+}
+
+/// What a bound claim asks for beyond what it has.
+fn growth(live: &Value, planned: &Value) -> String {
+    let requests = planned["spec"]["resources"]["requests"].as_object().into_iter().flatten();
+    let more = requests.filter_map(|(name, asked)| {
+        let (had, wanted) = (&live["status"]["capacity"][name], Amount::from_json(asked).ok()?);
+        let grows = Amount::from_json(had).is_ok_and(|had| wanted > had);
+        grows.then(|| format!("; it asks for {name} {wanted} and has {}: it grows if its class lets it", text(had)))
+    });
+    more.collect()
 }
 
 /// The objects, each in the namespace that it would be in.
@@ -138,7 +181,8 @@ async fn rehearse(api: &Api, object: &Value) -> Result<Option<String>, Failure> 
     let body = || object.to_string().into_bytes();
     let mut said = api.call(Method::POST, &format!("{path}?{HOW}"), JSON, body()).await;
     if said.as_ref().is_err_and(|failure| failure.code == 409) && !name.is_empty() {
-        said = api.call(Method::PATCH, &format!("{path}/{name}?{HOW}"), MERGE, body()).await;
+        // as kubectl does: lists are merged by their keys, and what others own stays theirs
+        said = api.call(Method::PATCH, &format!("{path}/{name}?{HOW}&force=true"), APPLY, body()).await;
     }
     match said {
         Err(failure) if matches!(failure.code, 400 | 403 | 422) => Ok(Some(failure.message)),
