@@ -15,7 +15,7 @@ use crate::clock::{micro_now, now};
 /// Events kept in line; what comes beyond is not written.
 const LINE: usize = 512;
 /// Events per second, after a burst of [`BURST`].
-const RATE: f64 = 25.0;
+const RATE: f64 = 10.0;
 const BURST: f64 = 100.0;
 /// The same about the same is not said again for so long.
 const QUIET: Duration = Duration::from_secs(600);

@@ -22,6 +22,7 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "managedFields and server-side apply. Aim: under 10 µs for the update of a Pod, without the clone.",
     ),
     ("conductor-cel", "evaluate", "CEL, and the ten worst expressions, each refused or stopped."),
+    ("conductor-managers", "bind", "A claim created and bound, by server and managers in memory and on one thread."),
     ("conductor-claims", "decide", "One decision about a claim. Aims: under 20 µs and 1 GiB with a million resources."),
 ];
 
