@@ -170,6 +170,37 @@ fn vanishes_inside(class: &str, away: impl Fn(&World, &Value, &Details), back: i
 }
 
 #[test]
+fn what_a_claim_uses_is_not_taken_away_under_it() {
+    if !has("PostgreSQL", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "PostgresInstance");
+    let own = json!({"serverSecretRef": {"name": shared_secret("PostgresInstance")}});
+    class(&world, "tenant", "Delete", "PostgresDatabase", own);
+    for name in ["postgres", "tenant"] {
+        claim(&world, name, json!({"class": name}));
+        let details = world.details(CLAIMS, name);
+        sql(&details, "create table t (n int); insert into t values (7)").expect("may");
+        let (path, implementation) = behind(&world, name);
+        world.delete(&path);
+        let refused = |i: &Value| says(&condition(i, "Ready")["message"], &format!("default/{name}"));
+        world.until(&path, "refused while it is used", refused);
+        assert_eq!(sql(&details, "select n from t").as_deref(), Ok("7"), "{implementation}");
+    }
+    let shared = format!("{INSTANCES}/postgresinstances/shared");
+    world.delete(&shared);
+    let refused = |i: &Value| says(&condition(i, "Ready")["message"], "1 PostgresDatabase are in it");
+    world.until(&shared, "refused while others are in it", refused);
+    for name in ["tenant", "postgres"] {
+        world.delete(&format!("{CLAIMS}/{name}"));
+        world.gone(&format!("{CLAIMS}/{name}"));
+    }
+    world.gone(&shared);
+    assert!(world.list(&format!("{INSTANCES}/postgresinstances")).is_empty(), "all of it goes in the end");
+}
+
+#[test]
 fn a_postgres_database_that_vanished_inside_its_server_is_lost() {
     if !has("PostgreSQL", POSTGRES) {
         return;

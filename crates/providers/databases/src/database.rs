@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble, home};
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble, home, owner};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -221,7 +221,12 @@ impl<E: Engine> Kind for Database<E> {
     }
 
     fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
-        Box::pin(self.erase(object))
+        Box::pin(async move {
+            match owner::holder(&self.client, object).await? {
+                Some(why) => Err(Trouble::new("InUse", why)),
+                None => self.erase(object).await,
+            }
+        })
     }
 
     fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {

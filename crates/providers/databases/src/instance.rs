@@ -13,8 +13,11 @@ use std::time::Duration;
 use conductor_claims::lifecycle::condition_of;
 use conductor_local::{
     Account, BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, State, Stock, Supervisor,
-    Trouble, account, home, inside, lack,
+    Trouble, account, home, inside, lack, owner,
 };
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -271,6 +274,23 @@ impl<E: Engine> Instance<E> {
         Ok(report)
     }
 
+    /// The databases that others have in the server, if any.
+    async fn tenants(&self, object: &Object) -> Result<Option<String>, Trouble> {
+        let Some(secret) = object.status("connectionSecretRef")["name"].as_str() else { return Ok(None) };
+        let (group, version) = API_VERSION.split_once('/').unwrap_or_default();
+        let kind = GroupVersionKind::gvk(group, version, E::DATABASE.kind);
+        let kind = ApiResource::from_gvk_with_plural(&kind, E::DATABASE.plural);
+        let all = Api::<DynamicObject>::namespaced_with(self.client.clone(), object.namespace(), &kind);
+        let all = all.list(&ListParams::default()).await?;
+        let inside =
+            |database: &&DynamicObject| database.data["spec"]["serverSecretRef"]["name"].as_str() == Some(secret);
+        let inside: Vec<String> = all.iter().filter(inside).map(ResourceExt::name_any).collect();
+        Ok(inside.first().map(|first| {
+            let (count, kind) = (inside.len(), E::DATABASE.kind);
+            format!("{count} {kind} are in it, such as {first}: it goes when they are gone")
+        }))
+    }
+
     async fn lost(&self, object: &Object, data: &Path) -> Result<Report, Trouble> {
         self.supervisor.stop(object.uid(), E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
         let message = format!(
@@ -443,6 +463,9 @@ impl<E: Engine> Kind for Instance<E> {
     fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async {
             let uid = object.uid();
+            if let Some(why) = owner::holder(&self.client, object).await?.or(self.tenants(object).await?) {
+                return Err(Trouble::new("InUse", why));
+            }
             self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
             self.ledger.forget(uid);
             layout::remove(&self.run_directory(uid)).await.map_err(Trouble::io("remove its socket's directory"))?;

@@ -21,6 +21,7 @@ mod trial;
 use std::sync::Arc;
 
 use conductor_local::{Kind, Provider, Scene};
+use serde_json::json;
 
 use database::Database;
 use instance::Instance;
@@ -35,7 +36,10 @@ pub fn provider() -> Provider {
     Provider {
         name: "databases",
         definitions: definitions::all(),
-        rules: Vec::new(),
+        // whose its databases are: what is in use does not go
+        rules: vec![
+            json!({"apiGroups": ["storage.conductor.io"], "resources": ["relationaldatabases"], "verbs": ["get"]}),
+        ],
         examples: definitions::examples(),
         kinds: Box::new(kinds),
     }

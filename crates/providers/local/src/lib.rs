@@ -18,6 +18,7 @@ pub mod install;
 mod kind;
 pub mod lack;
 pub mod logs;
+pub mod owner;
 pub mod promise;
 mod provider;
 mod reconcile;
