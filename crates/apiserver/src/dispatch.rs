@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderValue, Response, StatusCode, header};
 use machinery::status::Status;
 
@@ -16,8 +17,12 @@ use crate::resource::Resource;
 use crate::table::Include;
 use crate::write::Done;
 
-/// Answers a request.
-pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+/// Answers a request. Boxed: what all verbs need together is much, and copied on its way it would fill the stack.
+pub fn run(cx: &Context, body: Bytes) -> BoxFuture<'_, Result<Response<Body>, Status>> {
+    Box::pin(verb(cx, body))
+}
+
+async fn verb(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     let (resource, info) = (&cx.resource, &cx.info);
     if resource.namespaced {
         let collection = info.name.is_empty() || matches!(&*info.verb, "list" | "watch");

@@ -46,6 +46,7 @@ pub fn effective(server: &Inner, user: Arc<User>, headers: &HeaderMap) -> Result
         resource: resource.into(),
         subresource: subresource.into(),
         name: name.into(),
+        field_selector: String::new(),
     };
     let account = service_account(&name);
     match account {

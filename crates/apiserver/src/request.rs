@@ -26,6 +26,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// The object's name.
     pub name: String,
+    /// What a list, a watch or the deletion of a collection selects by fields, as sent.
+    pub field_selector: String,
 }
 
 /// Why a path is not a resource path.
@@ -128,6 +130,9 @@ impl RequestInfo {
                 "delete" => info.verb = "deletecollection".into(),
                 _ => {}
             }
+        }
+        if matches!(&*info.verb, "list" | "watch" | "deletecollection") {
+            info.field_selector = query.get("fieldSelector").unwrap_or_default().to_owned();
         }
         if matches!(&*info.verb, "list" | "watch") && info.name.is_empty() {
             // A selector on the name is authorized like a request for that name.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::Response;
+use machinery::selector::escape;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
@@ -60,7 +61,6 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
             review["spec"] = json!({});
             review["status"] = cx.server.authorizer.rules(&cx.user, &namespace);
         }
-        ("", "bindings") => return Err(Status::method_not_allowed()),
         _ => return Err(Status::method_not_allowed()),
     }
     let renderer = Renderer::new(&cx.resource, cx.accept, cx.server.clone());
@@ -91,6 +91,19 @@ fn token_review(cx: &Context, review: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
+/// The field selector that a question is about, as requests have it. What it cannot be is left out: that selects more.
+fn selected(selector: &Value) -> String {
+    if let Some(raw) = selector["rawSelector"].as_str() {
+        return raw.to_owned();
+    }
+    let requirement = |one: &Value| match (one["key"].as_str()?, one["operator"].as_str()?, one["values"].as_array()?) {
+        (key, "In", values) if values.len() == 1 => Some(format!("{key}={}", escape(values[0].as_str()?))),
+        _ => None,
+    };
+    let requirements = selector["requirements"].as_array().into_iter().flatten();
+    requirements.filter_map(requirement).collect::<Vec<_>>().join(",")
+}
+
 fn access(cx: &Context, user: &User, spec: &Value) -> Value {
     let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
@@ -105,6 +118,7 @@ fn access(cx: &Context, user: &User, spec: &Value) -> Value {
             resource: text(resource, "resource"),
             subresource: text(resource, "subresource"),
             name: text(resource, "name"),
+            field_selector: selected(&resource["fieldSelector"]),
         },
         false => RequestInfo { path: text(path, "path"), verb: text(path, "verb").into(), ..RequestInfo::default() },
     };

@@ -21,6 +21,7 @@ use crate::audit::Audit;
 use crate::auth::accounts;
 use crate::auth::authn::{self, TokenFile};
 use crate::auth::authz::Authorizer;
+use crate::auth::nodes::Nodes;
 use crate::auth::rbac::Rbac;
 use crate::auth::tokens::{TokenError, Tokens};
 use crate::body::Body;
@@ -198,7 +199,7 @@ impl Server {
         let rbac = Arc::new(Rbac::new(store.clone()));
         let authorizer: Arc<dyn Authorizer> = match options.authorizer {
             Some(authorizer) => Arc::from(authorizer),
-            None => rbac.clone(),
+            None => Arc::new(Nodes::new(store.clone(), rbac.clone())),
         };
         let plugins = crate::plugins::defaults(&store, &authorizer, rbac);
         let webhooks = crate::webhook::WebhookClient::with_front_proxy(store.clone(), pki.front_proxy()?);

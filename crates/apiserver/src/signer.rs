@@ -88,6 +88,19 @@ impl Signer {
     }
 }
 
+/// The common name that a request for a certificate says; of several the last one.
+pub fn common_name(request: &serde_json::Value) -> Result<String, String> {
+    use base64::Engine;
+    let text = request.as_str().unwrap_or_default();
+    let pem = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+    let block = x509_parser::pem::parse_x509_pem(&pem).map(|(_, block)| block).ok();
+    let block = block.filter(|block| block.label == "CERTIFICATE REQUEST");
+    let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
+    let (_, request) = X509CertificationRequest::from_der(&block.contents).map_err(|error| error.to_string())?;
+    let name = request.certification_request_info.subject.iter_common_name().last();
+    Ok(name.and_then(|name| name.as_str().ok()).unwrap_or_default().to_owned())
+}
+
 const CLIENT: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 
 fn names<'a>(request: &'a X509CertificationRequest<'_>) -> Vec<&'a GeneralName<'a>> {

@@ -297,6 +297,7 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
         resource: write.resource.to_string(),
         subresource: write.subresource.to_string(),
         name: write.name.to_string(),
+        field_selector: String::new(),
     };
     let catalog = cx.server.catalog();
     let resource =

@@ -3,5 +3,7 @@
 pub mod accounts;
 pub mod authn;
 pub mod authz;
+pub mod followed;
+pub mod nodes;
 pub mod rbac;
 pub mod tokens;

@@ -141,7 +141,7 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
         if !resource.namespaced || !resource.has_verb("delete") {
             continue;
         }
-        if remaining.contains_key("pods") {
+        if remaining.contains_key("pods.") {
             break;
         }
         let prefix = resource.prefix(name);
@@ -159,7 +159,7 @@ async fn empty(server: &Server, local: &Local, namespace: &Value) -> Result<bool
                 }
             }
             if let Some(entry) = server.store().get(&resource.table, &entry.key) {
-                let what = machinery::status::qualified(&resource.group, &resource.plural);
+                let what = format!("{}.{}", resource.plural, resource.group);
                 *remaining.entry(what).or_default() += 1;
                 let object = parse_stored(&entry)?;
                 for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::tolerations::push;
 use super::{Plugin, forbidden};
 use crate::admission::{Attributes, Operation};
+use crate::auth::nodes::graph::{Used, is_mirror, used};
 
 /// The store's table of accounts.
 pub const TABLE: &str = "core/serviceaccounts";
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const VOLUME: &str = "kube-api-access-";
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// A little more than an hour: kubelets renew tokens that have an hour left.
@@ -27,7 +27,7 @@ pub fn wanted(attributes: &Attributes<'_>) -> Option<String> {
         && attributes.operation == Operation::Create
         && attributes.subresource.is_empty()
         && attributes.object["spec"].is_object()
-        && attributes.object["metadata"]["annotations"].get(MIRROR).is_none();
+        && !is_mirror(&attributes.object);
     let named = || attributes.object["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty());
     concerned.then(|| named().unwrap_or("default").to_owned())
 }
@@ -70,8 +70,36 @@ impl Accounts {
     }
 }
 
+/// A Pod that only shows what a node runs by itself is nobody, and has nothing to hide.
+fn mirrors(attributes: &Attributes<'_>) -> Result<(), Status> {
+    let pod = &attributes.object;
+    let concerned = attributes.resource.gk() == ("", "Pod")
+        && attributes.operation == Operation::Create
+        && attributes.subresource.is_empty()
+        && is_mirror(pod);
+    if !concerned {
+        return Ok(());
+    }
+    let found = used(pod);
+    let uses = |what: Used| found.iter().any(|(used, _)| *used == what);
+    let mut sources = pod["spec"]["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|volume| volume["projected"]["sources"].as_array().into_iter().flatten());
+    match () {
+        () if uses(Used::Account) => Err(forbidden(attributes, "a mirror pod may not reference service accounts")),
+        () if uses(Used::Secret) => Err(forbidden(attributes, "a mirror pod may not reference secrets")),
+        () if sources.any(|source| source["serviceAccountToken"].is_object()) => {
+            Err(forbidden(attributes, "a mirror pod may not use ServiceAccountToken volume projections"))
+        }
+        () => Ok(()),
+    }
+}
+
 impl Plugin for Accounts {
     fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        mirrors(attributes)?;
         let Some(name) = wanted(attributes) else { return Ok(()) };
         let account = self.find(attributes, &name)?;
         let spec = &mut attributes.object["spec"];

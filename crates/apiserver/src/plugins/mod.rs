@@ -9,6 +9,7 @@ mod in_use;
 mod ingress;
 mod limits;
 mod namespaces;
+pub mod nodes;
 mod pod_security;
 mod priority;
 pub mod quota;
@@ -116,6 +117,7 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
         Box::new(namespaces::Lifecycle),
         Box::new(limits::Limits),
         Box::new(accounts::Accounts { random }),
+        Box::new(nodes::Nodes),
         Box::new(tolerations::NodesBeginNotReady),
         Box::new(pod_security::PodSecurity),
         Box::new(priority::Priority::new(store)),

@@ -53,6 +53,7 @@ async fn evict(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         delete["dryRun"] = json!(["All"]);
     }
     let dry_run = delete["dryRun"].as_array().is_some_and(|list| !list.is_empty());
+    crate::plugins::nodes::may_evict(cx)?;
     let pod = stored(cx).await?;
     let local = Local::new(&Server(cx.server.clone()), "kube-apiserver");
     // What does not run, or no longer, is not disrupted.

@@ -117,6 +117,7 @@ const TOKEN_REQUEST: (&str, &str, &str) = ("authentication.k8s.io", "v1", "Token
 async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let mut request = cx.decode_as(body, TOKEN_REQUEST, &options)?;
+    crate::plugins::nodes::may_have_token(cx, &request)?;
     let account = stored(cx).await?;
     let spec = &request["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);

@@ -11,6 +11,7 @@ const CONTROLLERS: &[&str] = &[
     "conductor",
     "kube-apiserver",
     "kube-controller-manager",
+    "namespace-controller",
     "service-cidr-controller",
     "validatingadmissionpolicy-status",
 ];

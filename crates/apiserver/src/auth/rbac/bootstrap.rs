@@ -118,6 +118,13 @@ fn policy(text: &str) -> Vec<Wanted> {
     all
 }
 
+/// The rules of one of its roles.
+pub fn rules_of(role: &str) -> Vec<Rule> {
+    let wanted = policy(POLICY).into_iter().find(|wanted| wanted.plural == "clusterroles" && wanted.key == role);
+    let rules = wanted.map(|mut wanted| wanted.object["rules"].take()).unwrap_or_default();
+    rules.as_array().into_iter().flatten().map(Rule::from_json).collect()
+}
+
 /// Makes what is missing, in one commit.
 pub async fn run(server: &Server) -> Result<(), Status> {
     let store = server.store();

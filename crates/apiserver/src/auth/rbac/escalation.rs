@@ -94,7 +94,7 @@ impl Rbac {
             Some(planned) => {
                 planned.map(|role| role["rules"].as_array().into_iter().flatten().map(Rule::from_json).collect())
             }
-            None => self.current().rules(&role, grant.namespace).cloned(),
+            None => self.0.current().rules(&role, grant.namespace).cloned(),
         };
         match rules {
             Some(rules) => self.holds(grant, &rules).map_err(refuse),

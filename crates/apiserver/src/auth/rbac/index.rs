@@ -4,18 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use store::{Entry, EventKind, KeyRange, Store};
+use store::Entry;
 
 use super::rule::Rule;
+use crate::auth::followed::Follower;
 use crate::user::User;
 
-/// The tables that the index is made from.
-pub const TABLES: [&str; 4] = [
-    "rbac.authorization.k8s.io/clusterroles",
-    "rbac.authorization.k8s.io/roles",
-    "rbac.authorization.k8s.io/clusterrolebindings",
-    "rbac.authorization.k8s.io/rolebindings",
-];
 const CLUSTER_ROLES: usize = 0;
 const ROLES: usize = 1;
 const CLUSTER_BINDINGS: usize = 2;
@@ -156,11 +150,8 @@ impl Holders {
 }
 
 /// All roles and bindings.
-///
-/// Invariant: it shows each table as it was at the table's revision in `seen`. [`Index::follow`] brings it up to now.
 #[derive(Default)]
 pub struct Index {
-    seen: [u64; 4],
     cluster_roles: HashMap<String, Arc<[Rule]>>,
     roles: HashMap<String, HashMap<String, Arc<[Rule]>>>,
     /// By table and key, to find what to take back when one changes.
@@ -169,58 +160,13 @@ pub struct Index {
     namespaces: HashMap<String, Holders>,
 }
 
-impl Index {
-    /// Everything that is in the store.
-    pub fn load(store: &Store) -> Index {
-        let mut index = Index::default();
-        let (seen, lists) = store.view(|view| {
-            let all =
-                |table: &str| view.list(table, KeyRange::all(), None).map(|list| list.entries).unwrap_or_default();
-            (TABLES.map(|table| view.changed(table)), TABLES.map(all))
-        });
-        for (table, list) in lists.iter().enumerate() {
-            list.iter().for_each(|entry| index.put(table, entry));
-        }
-        index.seen = seen;
-        index
-    }
-
-    /// Whether the store has nothing newer.
-    pub fn is_current(&self, store: &Store) -> bool {
-        store.view(|view| TABLES.iter().zip(self.seen).all(|(table, seen)| view.changed(table) == seen))
-    }
-
-    /// Takes in what happened since; everything anew if too much did.
-    pub fn follow(&mut self, store: &Store) {
-        for (table, name) in TABLES.iter().enumerate() {
-            let now = store.view(|view| view.changed(name));
-            if now == self.seen[table] {
-                continue;
-            }
-            let Ok(mut watch) = store.watch(name, "", self.seen[table]) else {
-                *self = Index::load(store);
-                return;
-            };
-            loop {
-                match watch.try_next() {
-                    Ok(Some(events)) => {
-                        for event in events {
-                            match event.kind {
-                                EventKind::Put => self.put(table, &event.entry),
-                                EventKind::Delete => self.remove(table, &event.entry.key),
-                            }
-                            self.seen[table] = event.revision;
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(_) => {
-                        *self = Index::load(store);
-                        return;
-                    }
-                }
-            }
-        }
-    }
+impl Follower for Index {
+    const TABLES: &'static [&'static str] = &[
+        "rbac.authorization.k8s.io/clusterroles",
+        "rbac.authorization.k8s.io/roles",
+        "rbac.authorization.k8s.io/clusterrolebindings",
+        "rbac.authorization.k8s.io/rolebindings",
+    ];
 
     fn put(&mut self, table: usize, entry: &Entry) {
         self.remove(table, &entry.key);
@@ -277,7 +223,9 @@ impl Index {
             _ => {}
         }
     }
+}
 
+impl Index {
     /// The rules of a role, as seen from a namespace.
     pub fn rules(&self, role: &RoleRef, namespace: &str) -> Option<&Arc<[Rule]>> {
         match role.kind.as_str() {

@@ -11,13 +11,13 @@ mod index;
 pub mod rule;
 
 use machinery::status::qualified;
-use parking_lot::{RwLock, RwLockReadGuard};
 use serde_json::{Value, json};
 use store::Store;
 
 use self::index::{Index, RoleRef};
 use self::rule::Rule;
 use crate::auth::authz::{Authorizer, Decision};
+use crate::auth::followed::Followed;
 use crate::request::RequestInfo;
 use crate::user::{MASTERS, User};
 
@@ -27,33 +27,18 @@ pub const GROUP: &str = "rbac.authorization.k8s.io";
 const ALWAYS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Decides by the roles and bindings in a store.
-pub struct Rbac {
-    store: Store,
-    index: RwLock<Index>,
-}
+pub struct Rbac(Followed<Index>);
 
 impl Rbac {
     /// Decides by what is in `store`, now and later.
     pub fn new(store: Store) -> Rbac {
-        let index = RwLock::new(Index::load(&store));
-        Rbac { store, index }
-    }
-
-    /// The index, as new as the store.
-    fn current(&self) -> RwLockReadGuard<'_, Index> {
-        let index = self.index.read();
-        if index.is_current(&self.store) {
-            return index;
-        }
-        drop(index);
-        self.index.write().follow(&self.store);
-        self.index.read()
+        Rbac(Followed::new(store))
     }
 
     /// All rules that a user has in a namespace, and what could not be found.
     fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
-        self.current().visit(user, namespace, &mut |binding, _, own| {
+        self.0.current().visit(user, namespace, &mut |binding, _, own| {
             match own {
                 Some(own) => rules.extend_from_slice(own),
                 None => missing.push(not_found(&binding.role)),
@@ -84,7 +69,7 @@ impl Authorizer for Rbac {
         }
         let mut allowed = None;
         let mut missing = Vec::new();
-        self.current().visit(user, &info.namespace, &mut |binding, at, rules| {
+        self.0.current().visit(user, &info.namespace, &mut |binding, at, rules| {
             match rules {
                 Some(rules) if rules.iter().any(|rule| rule.allows(info)) => {
                     allowed = Some(format!("RBAC: allowed by {}", binding.describe(at)));
