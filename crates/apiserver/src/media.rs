@@ -150,8 +150,17 @@ fn header_text(headers: &HeaderMap) -> String {
     values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
 }
 
+/// Whether the client wants nothing but JSON, as most do.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(http::header::ACCEPT).iter();
+    values.next().is_none_or(|value| value == "application/json") && values.next().is_none()
+}
+
 /// How refusals are said: in the first encoding that the client takes as it is.
 pub fn of_refusals(headers: &HeaderMap, pretty: bool) -> Accept {
+    if is_plain(headers) {
+        return Accept { pretty, ..Accept::JSON };
+    }
     let header = header_text(headers);
     let plain = |clause: &Clause<'_>| !clause.params.iter().any(|(key, _)| matches!(*key, "as" | "g" | "v"));
     let encoding = clauses(&header).iter().filter(|clause| plain(clause)).find_map(|clause| encoding(clause.media));
@@ -167,6 +176,9 @@ pub fn accepts(headers: &HeaderMap, media: &str) -> bool {
 
 /// Which of the forms on offer fits the `Accept` header.
 pub fn negotiate(headers: &HeaderMap, pretty: bool, offer: Offer) -> Result<Accept, Status> {
+    if is_plain(headers) {
+        return Ok(Accept { pretty, ..Accept::JSON });
+    }
     let header = header_text(headers);
     let clauses = clauses(&header);
     if clauses.is_empty() {
