@@ -165,7 +165,7 @@ fn nothing_a_tenant_does_keeps_its_postgres_database_from_being_scrubbed() {
 /// Of a database that is kept, the login that its claim had ends with the claim, and the data stays.
 fn kept_and_shut(engine: &str, kind: &str) {
     let world = World::new();
-    class(&world, "keep", "Retain", kind, json!({"rotationGraceSeconds": 0}));
+    class(&world, "keep", "Retain", kind, json!({}));
     claim(&world, "db", json!({"engine": engine, "class": "keep"}));
     let old = world.details(CLAIMS, "db");
     sql(&old, "create table t (a int)").expect("may");

@@ -13,7 +13,7 @@ use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, pending_with, quoting, wait};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, SHUT, WITHIN_CAPACITY};
-use crate::matching::{Decision, Made, Why};
+use crate::matching::{Decision, Made, Refusal, Why};
 use crate::names::derived;
 use crate::rules::Rules;
 use crate::template::{Expressions, render};
@@ -91,7 +91,10 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
                 && matches!(phase(resource), "Available" | "Bound")
                 && !deleting_unbound(resource) =>
         {
-            bind(scene, resource, &mut plan);
+            match misfit(scene, resource).filter(|_| !bound) {
+                Some(message) => pending(scene, "Mismatch", &message, &[], &mut plan),
+                None => bind(scene, resource, &mut plan),
+            }
         }
         _ if bound && !named.is_empty() && !healed(scene) => lost(scene, named, &mut plan),
         // on the claim before anything else, where quotas see it
@@ -178,6 +181,28 @@ fn reserved_for(resource: &Value, claim: &Value) -> bool {
 /// A resource that is being deleted still serves the claims it is bound to, and takes no new ones.
 fn deleting_unbound(resource: &Value) -> bool {
     deleting(resource) && phase(resource) != "Bound"
+}
+
+/// What is wrong with a resource that was made for the claim: a class may make something else than it is asked for.
+fn misfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<String> {
+    if resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() != Some(uid(scene.claim)) {
+        return None;
+    }
+    let rules = scene.kind.rules();
+    let ask = crate::extract::ask(&rules, scene.claim, true, None).ok()?;
+    let made = crate::extract::offer(&rules, resource);
+    let wrong = rules.attributes.iter().enumerate().find(|(i, rule)| {
+        let has = made.shape.attributes.get(*i).and_then(Option::as_ref);
+        // what nobody reports is as the class says
+        has.is_some() && ask.wish.attributes[*i].as_ref().is_some_and(|want| !rule.satisfied(want, has))
+    });
+    let what = crate::matching::refusal_text(&rules, &ask, Some(&made), &Refusal::Attribute(wrong?.0));
+    let (kind, class) = (&scene.kind.names.resource, class_name(scene, resource));
+    let class = class.as_str().unwrap_or_default();
+    Some(format!(
+        "{kind} {} was made for it, but its {what}: class {class} does not make what the claim asks for; ask for what it makes, or choose another class",
+        made.name
+    ))
 }
 
 fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {

@@ -62,6 +62,8 @@ pub const ROTATION: &str = "conductor.io/rotation";
 pub const REPLACED: &str = "conductor.io/replaced";
 /// On an implementation: the rotation of its credentials that its resource asks for, beside what its spec says.
 pub const ROTATE: &str = "conductor.io/rotate";
+/// On an implementation: the rotation that ends what there was before it at once, for nobody has a right to it any more.
+pub const AT_ONCE: &str = "conductor.io/rotate-at-once";
 /// On a resource that one of several claims has left: the credentials that it had are to be replaced.
 pub const SHUT: &str = "conductor.io/shut";
 /// On a resource made for a claim: the claim's uid.

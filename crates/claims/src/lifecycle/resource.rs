@@ -8,8 +8,8 @@ use crate::lifecycle::implementation::{drifted, implementations, is_ready, label
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
-    PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RESTARTED,
-    RETAINED, ROTATE, SHUT, WITHIN_CAPACITY,
+    AT_ONCE, PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID,
+    RESTARTED, RETAINED, ROTATE, SHUT, WITHIN_CAPACITY,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -121,7 +121,7 @@ fn shut_out(scene: &ResourceScene<'_>, plan: &mut Plan) {
         return;
     }
     let begun = plan.writes.len();
-    shut(scene, plan);
+    shut(scene, false, plan);
     if plan.writes.len() > begun || scene.found.is_empty() {
         plan.patch(scene.resource, json!({"metadata": {"annotations": {SHUT: null}}}), "say that they are replaced");
     }
@@ -129,14 +129,18 @@ fn shut_out(scene: &ResourceScene<'_>, plan: &mut Plan) {
 
 /// Has the credentials replaced that a claim had: its data is kept, and is no longer its user's to read. What is removed or scrubbed
 /// afterwards loses them anyway.
-fn shut(scene: &ResourceScene<'_>, plan: &mut Plan) {
+fn shut(scene: &ResourceScene<'_>, at_once: bool, plan: &mut Plan) {
     let Some(object) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource)) else { return };
     let asked = object["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
     let [wanted, done] = [&object["spec"]["rotate"], &object["status"]["rotated"]].map(|n| n.as_i64().unwrap_or(0));
     let next = wanted.max(done).saturating_add(1);
     // one that is asked for and not yet done is this one
     if !deleting(object) && next > asked {
-        let patch = json!({"metadata": {"annotations": {ROTATE: next.to_string()}}});
+        let mut annotations = json!({ROTATE: next.to_string()});
+        if at_once {
+            annotations[AT_ONCE] = json!(next.to_string());
+        }
+        let patch = json!({"metadata": {"annotations": annotations}});
         plan.patch(object, patch, "replace the credentials that the claim had");
         plan.of_implementation();
     }
@@ -217,7 +221,7 @@ fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
                 "kept with its data: delete it when the data is no longer needed (its implementation stays){or}"
             );
             if scene.resource["status"]["reason"] != "Retained" {
-                shut(scene, plan);
+                shut(scene, true, plan);
             }
             say(scene, "Released", "Retained", &message, json!({}), &[], plan);
         }

@@ -13,6 +13,7 @@ mod summary;
 mod waiting;
 
 pub use decide::{Decision, Reason, Why};
+pub(crate) use explain::refusal_text;
 pub use explain::{Candidate, Ledger};
 pub use index::Index;
 pub use predicate::{Exemption, Judge, NoJudge, Refusal, refusals, refuse};

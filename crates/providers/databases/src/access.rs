@@ -99,7 +99,8 @@ impl Target<'_> {
                 E::limit(connect, &self.wanted(&current)).await?;
             }
             report.rotated = Some(rotated).filter(|rotated| *rotated > 0);
-            self.retire::<E>(object, connect, &current, rotated, grace.unwrap_or(GRACE), &mut report).await?;
+            let grace = if object.is_at_once(rotated) { 0 } else { grace.unwrap_or(GRACE) };
+            self.retire::<E>(object, connect, &current, rotated, grace, &mut report).await?;
             current
         };
         report.connection = Some(self.connection::<E>(&login));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE};
+use conductor_claims::lifecycle::{AT_ONCE, Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -68,6 +68,12 @@ impl Object {
     pub fn rotation_asked(&self) -> i64 {
         let by_resource = self.0["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
         self.0["spec"]["rotate"].as_i64().unwrap_or(0).max(by_resource)
+    }
+
+    /// Whether what was there before a rotation ends with it: nobody has a right to it any more.
+    pub fn is_at_once(&self, rotation: i64) -> bool {
+        let said = self.0["metadata"]["annotations"][AT_ONCE].as_str().and_then(|n| n.parse::<i64>().ok());
+        said.is_some_and(|said| said >= rotation)
     }
 
     /// Whether everyone who uses it has the credentials of a rotation: its resource's manager has said so. Where it has none, its
