@@ -293,3 +293,35 @@ fn consumers_name_claims_of_their_own_namespace() {
     create(ingress("web"), "");
     create(ingress("other/web"), "metadata.annotations.network.conductor.io/claim");
 }
+
+#[test]
+fn what_claims_use_stays_what_they_were_given() {
+    let types = types();
+    let resource = |spec: Value| {
+        let mut resource = of("RelationalDatabase", json!({"spec": spec}));
+        let reference =
+            json!({"name": "a", "namespace": "n", "uid": "u", "amounts": {"storage": "800Mi"}, "by": "Manager"});
+        resource["spec"]["claimRefs"] = json!([reference]);
+        resource["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
+        resource
+    };
+    let template = |kind: &str, size: &str| json!({"apiVersion": "a.example/v1", "kind": kind, "spec": {"size": size}});
+    let check = |spec: Value, expected: &str| {
+        let old = resource(json!({"engine": "mysql", "capacity": {"storage": "1Gi"}, "template": template("A", "1")}));
+        let snapshot = Snapshot { types: &types, ..Snapshot::default() };
+        let new = resource(spec);
+        let verdict = review(&Request { operation: Operation::Update, object: &new, old: &old }, &snapshot);
+        let fields: Vec<String> = match verdict {
+            Verdict::Refuse(errors) => errors.iter().map(|error| error.field.to_string()).collect(),
+            _ => Vec::new(),
+        };
+        assert_eq!(fields.join(" "), expected);
+    };
+    let spec = |engine: &str, size: &str, template: Value| json!({"engine": engine, "capacity": {"storage": size}, "template": template});
+    check(spec("mysql", "1Gi", template("A", "2")), "");
+    check(spec("mysql", "900Mi", template("A", "1")), "");
+    check(spec("mysql", "2Gi", template("A", "1")), "");
+    check(spec("mysql", "500Mi", template("A", "1")), "spec.capacity.storage");
+    check(spec("postgres", "1Gi", template("A", "1")), "spec.engine");
+    check(spec("mysql", "1Gi", template("B", "1")), "spec.template.kind");
+}

@@ -38,7 +38,26 @@ pub fn objects() -> Result<Vec<Value>, String> {
     all.extend(definitions());
     all.extend(builtin_implementations()?);
     all.extend(builtin_types()?);
+    all.iter_mut().for_each(spell_out);
     Ok(all)
+}
+
+/// Which requests a policy is about is one value: whoever applies it again, without what the server adds to it, would be told that the
+/// managers see that otherwise.
+fn spell_out(object: &mut Value) {
+    let Some(constraints) = object.pointer_mut("/spec/matchConstraints").filter(|own| own.is_object()) else { return };
+    for (name, value) in
+        [("matchPolicy", json!("Equivalent")), ("namespaceSelector", json!({})), ("objectSelector", json!({}))]
+    {
+        if constraints[name].is_null() {
+            constraints[name] = value;
+        }
+    }
+    for rule in constraints["resourceRules"].as_array_mut().into_iter().flatten() {
+        if rule["scope"].is_null() {
+            rule["scope"] = json!("*");
+        }
+    }
 }
 
 /// The name of the managers' service account and of their ClusterRole's binding.
@@ -109,7 +128,6 @@ fn rights() -> Result<Vec<Value>, String> {
         json!({
             "apiVersion": version, "kind": "ClusterRole", "metadata": {"name": format!("conductor:{name}")},
             "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]},
-            "rules": [],
         })
     };
     let base = json!({

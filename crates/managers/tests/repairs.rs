@@ -123,3 +123,20 @@ async fn a_resource_is_reserved_for_its_claim_again() {
     check_reserved_again(false).await;
     check_reserved_again(true).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_installed_can_be_applied_again_by_others() {
+    let cluster = Cluster::start(true).await;
+    let _managers = cluster.managers(Options::default()).await;
+    let role = target("rbac.authorization.k8s.io/v1", "ClusterRole", "", "conductor:managers");
+    let filled =
+        |role: Option<&Value>| role.is_some_and(|r| r["rules"].as_array().is_some_and(|rules| !rules.is_empty()));
+    cluster.until(&role, "filled by aggregation", filled).await;
+    for object in conductor_managers::install::objects().expect("objects") {
+        let path = cluster.api.path(&Target::of(&object)).await.expect("a path");
+        let path = format!("{path}?fieldManager=kubectl");
+        let body = object.to_string().into_bytes();
+        let applied = cluster.api.call(Method::PATCH, &path, "application/apply-patch+yaml", body).await;
+        applied.unwrap_or_else(|failure| panic!("{failure}: {object}"));
+    }
+}

@@ -7,8 +7,10 @@ use crate::errors::{FieldError, Path};
 use crate::expressions::{self, Place};
 use crate::extract;
 use crate::review::{Operation, Request, Verdict};
+use crate::rules::Rules;
 use crate::template;
 use crate::types::ResourceType;
+use crate::views::Offer;
 
 fn quoting(kind: &ResourceType, object: &Value) -> Vec<String> {
     let rules = kind.rules();
@@ -126,7 +128,39 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>) -> Verdict {
             }
         }
     }
+    if request.operation == Operation::Update && request.old["status"]["phase"] == "Bound" {
+        errors.extend(bound(&rules, request, &seen));
+    }
     Verdict::of(errors, quoting(kind, object))
+}
+
+/// What is wrong with changes of a resource that claims use: they were given what it was.
+fn bound(rules: &Rules, request: &Request<'_>, seen: &Offer) -> Vec<FieldError> {
+    let (new, old, path) = (&request.object["spec"], &request.old["spec"], Path::root().field("spec"));
+    let mut errors = Vec::new();
+    let used = "while claims use it: release them first, or make another resource";
+    for attribute in &rules.attributes {
+        let value = |spec: &Value| {
+            let aliased = attribute.alias.as_ref().map_or(&Value::Null, |alias| &spec[alias.as_ref()]);
+            let own = &spec[attribute.name.as_ref()];
+            attribute.read(if own.is_null() { aliased } else { own }).ok().flatten()
+        };
+        if value(new) != value(old) {
+            errors.push(path.field(&attribute.name).error(format!("may not change {used}")));
+        }
+    }
+    for key in ["apiVersion", "kind"].iter().filter(|key| new["template"][key] != old["template"][key]) {
+        errors.push(path.field("template").field(key).error(format!("may not change {used}")));
+    }
+    for (i, capacity) in rules.capacities.iter().enumerate() {
+        let amount = |spec: &Value| Amount::from_json(&spec["capacity"][capacity.name.as_ref()]).ok();
+        let taken: i128 = seen.refs.iter().filter_map(|r| r.amounts.get(i)).map(|a| a.nanos()).sum();
+        if amount(new) != amount(old) && amount(new).is_some_and(|amount| amount.nanos() < taken) {
+            let message = "is less than its claims were given: resources do not shrink under them";
+            errors.push(path.field("capacity").field(&capacity.name).error(message));
+        }
+    }
+    errors
 }
 
 pub(super) fn claim(kind: &ResourceType, request: &Request<'_>, class: Option<&Value>) -> Verdict {
