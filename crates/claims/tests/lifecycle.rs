@@ -116,6 +116,21 @@ fn what_was_never_ready_goes_with_its_claim_whatever_its_policy() {
 }
 
 #[test]
+fn what_a_class_does_not_offer_is_said_as_it_was_asked() {
+    let (kind, mut api) = (kind(), Api::default());
+    let mut class = class("fast", "Delete");
+    class["offers"] = json!({"engine": "mysql", "capacity": {"storage": {"max": "20Gi"}}});
+    api.create(class).expect("created");
+    let mut wish = claim("db", "25Gi", "fast");
+    wish["spec"]["engine"] = json!("postgres");
+    api.create(wish).expect("created");
+    api.settle(&kind);
+    let said = &api.objects[&key("DatabaseClaim", "apps", "db")]["status"]["message"];
+    let expected = "class fast cannot make it: it does not offer engine postgres, it makes at most 20Gi of storage; ";
+    assert!(said.as_str().is_some_and(|said| said.starts_with(expected)), "{said}");
+}
+
+#[test]
 fn a_template_that_cannot_be_rendered_makes_no_resource() {
     let (kind, mut api) = (kind(), Api::default());
     let mut class = class("fast", "Recycle");

@@ -7,7 +7,7 @@ use crate::lifecycle::claim::ClaimScene;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::Plan;
 use crate::matching::{Reason, Refusal, Summary};
-use crate::rules::Rules;
+use crate::rules::{Attribute, Rules};
 use crate::views::{Phase, Taken};
 
 /// Says why the claim waits.
@@ -60,7 +60,8 @@ pub(super) fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, p
             ("ClassUnserved", format!("no manager serves class {class}: add it to one; {counted}"))
         }
         Reason::ClassRefused(class, refusals) => {
-            let why = refusals.iter().map(|r| refused(&rules, r)).collect::<Vec<_>>().join(", ");
+            let why = refusals.iter().map(|r| not_offered(scene, &rules, r).unwrap_or_else(|| refused(&rules, r)));
+            let why = why.collect::<Vec<_>>().join(", ");
             ("ClassRefused", format!("class {class} cannot make it: {why}; {counted}"))
         }
         Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
@@ -75,13 +76,21 @@ pub(super) fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, p
 fn differing(scene: &ClaimScene<'_>, rules: &Rules, refusal: &Refusal) -> Option<String> {
     let Refusal::Attribute(i) = refusal else { return None };
     let attribute = rules.attributes.get(*i)?;
-    let (has, asked) = (scene.resource?, scene.claim);
-    let said = |object: &Value| {
-        let names = [Some(&attribute.name), attribute.alias.as_ref()];
-        let value = names.into_iter().flatten().map(|name| &object["spec"][name.as_ref()]).find(|v| !v.is_null());
-        value.map_or_else(|| "none".to_owned(), |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-    };
-    Some(format!("{} is {}, asked {}", attribute.name, said(has), said(asked)))
+    Some(format!("{} is {}, asked {}", attribute.name, said(scene.resource?, attribute), said(scene.claim, attribute)))
+}
+
+/// What a claim asks for that its class does not offer.
+fn not_offered(scene: &ClaimScene<'_>, rules: &Rules, refusal: &Refusal) -> Option<String> {
+    let Refusal::Attribute(i) = refusal else { return None };
+    let attribute = rules.attributes.get(*i)?;
+    Some(format!("it does not offer {} {}", attribute.name, said(scene.claim, attribute)))
+}
+
+/// An attribute as an object has it.
+fn said(object: &Value, attribute: &Attribute) -> String {
+    let names = [Some(&attribute.name), attribute.alias.as_ref()];
+    let value = names.into_iter().flatten().map(|name| &object["spec"][name.as_ref()]).find(|v| !v.is_null());
+    value.map_or_else(|| "none".to_owned(), |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
 }
 
 /// Why an expression was not asked of every resource.

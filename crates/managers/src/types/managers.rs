@@ -32,9 +32,14 @@ fn not_kept(manager: &Value) -> Option<Condition> {
         let fields = LATER.iter().filter(|field| !class[**field].is_null());
         fields.map(|field| format!("{field} of class {}", text(&class["name"])))
     });
-    let asked: Vec<String> = asked.collect();
-    let message =
-        format!("{}: pools of resources made ahead are not kept yet, nor limits of their number", asked.join(", "));
+    // the tightest fit is what there is
+    let scores = manager["spec"]["scoring"].as_array().into_iter().flatten().map(|score| text(&score["name"]));
+    let scores = scores.filter(|name| *name != "TightestFit").map(|name| format!("scoring by {name}"));
+    let asked: Vec<String> = asked.chain(scores).collect();
+    let message = format!(
+        "{}: pools of resources made ahead are not kept yet, nor limits of their number, nor any scoring but TightestFit",
+        asked.join(", ")
+    );
     match (asked.is_empty(), condition_of(manager, KEPT)) {
         (false, _) => Some(Condition::new(KEPT, false, "NotYet", message)),
         (true, Some(_)) => Some(Condition::new(KEPT, true, "Nothing", "nothing is asked of it that is not done")),
@@ -261,6 +266,21 @@ fn census(desk: &Desk, manager: &Value, all: &[Value]) -> Vec<(String, Option<Ar
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_done_is_said() {
+        let check = |spec: Value, expected: &[&str]| {
+            let said = not_kept(&json!({"spec": spec})).map(|condition| condition.message);
+            let words = |said: &String| expected.iter().all(|word| said.contains(word));
+            assert_eq!(said.as_ref().is_some_and(words), !expected.is_empty(), "{said:?}");
+        };
+        check(json!({"classes": [{"name": "c"}], "scoring": [{"name": "TightestFit", "weight": 1}]}), &[]);
+        check(json!({"classes": [{"name": "c", "minFree": 3}]}), &["minFree of class c"]);
+        check(
+            json!({"scoring": [{"name": "Spread"}, {"name": "CEL", "expression": "x("}]}),
+            &["scoring by Spread", "scoring by CEL"],
+        );
+    }
 
     #[test]
     fn what_a_provider_has_bounds_the_capacity_that_is_put_there() {
