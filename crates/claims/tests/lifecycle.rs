@@ -116,6 +116,22 @@ fn what_was_never_ready_goes_with_its_claim_whatever_its_policy() {
 }
 
 #[test]
+fn of_several_implementations_the_one_that_vanished_is_named() {
+    let (kind, mut api) = (kind(), Api::default());
+    let mut many = resource("r", "30Gi", "Retain", 1, false);
+    let thing = json!({"apiVersion": "p/v1", "kind": "Thing", "spec": {}});
+    many["spec"]["templates"] = json!([{"name": "data", "template": thing}, {"name": "extra", "template": thing}]);
+    api.create(many).expect("created");
+    api.settle(&kind);
+    let extra = key("Thing", "conductor-system", "r-extra");
+    assert!(api.objects.remove(&extra).is_some(), "{:?}", api.objects.keys());
+    api.settle(&kind);
+    let status = &api.objects[&key("Database", "", "r")]["status"];
+    assert_eq!(status["reason"], json!("ImplementationLost"));
+    assert!(status["message"].as_str().is_some_and(|m| m.contains("r-extra vanished")), "{status}");
+}
+
+#[test]
 fn what_a_class_does_not_offer_is_said_as_it_was_asked() {
     let (kind, mut api) = (kind(), Api::default());
     let mut class = class("fast", "Delete");

@@ -246,7 +246,8 @@ fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
     let wanted = &scene.resource["status"]["scrub"];
     let Some(first) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource) && !deleting(o))
     else {
-        lost(scene, plan);
+        let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
+        lost(scene, name, plan);
         return;
     };
     if first["spec"]["scrub"] != *wanted {
@@ -286,8 +287,7 @@ fn ours(object: &Value, resource: &Value) -> bool {
     object["metadata"]["labels"][RESOURCE_UID].as_str() == Some(uid(resource))
 }
 
-fn lost(scene: &ResourceScene<'_>, plan: &mut Plan) {
-    let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
+fn lost(scene: &ResourceScene<'_>, name: &str, plan: &mut Plan) {
     let message = format!(
         "its implementation {name} vanished and may have held data: restore it under this name with the label {RESOURCE_UID}: {}, or \
          delete the resource",
@@ -362,8 +362,7 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         let name = format!("{} {}", implementation.target.kind, implementation.target.name);
         let Some(object) = found.object else {
             match &implementation.wanted {
-                Some(_) if !kept.is_null() => return lost(scene, plan),
-                None if !kept.is_null() => return lost(scene, plan),
+                _ if !kept.is_null() => return lost(scene, &implementation.target.name, plan),
                 Some(wanted) => {
                     plan.create(wanted.clone(), "make the implementation");
                     plan.of_implementation();
@@ -396,7 +395,7 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             continue;
         }
         if !kept.is_null() && kept != &object["metadata"]["uid"] {
-            return lost(scene, plan);
+            return lost(scene, &implementation.target.name, plan);
         }
         if deleting(object) {
             ready = false;
