@@ -96,6 +96,9 @@ fn a_volume_is_promised_what_the_disk_has_and_waits_for_more() {
         volume(&world, &name, class, "900Ti");
         explains(&name, &["900Ti of storage", "the disk it would be on has"]);
     }
+    // what is proposed to a claim that nothing fits is what there is
+    volume(&world, "much", "", "900Ti");
+    explains("much", &["resources.requests.storage: 900Ti -> "]);
     let template = if images { "image-volume" } else { "directory-volume" };
     let tight = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "tight"},

@@ -230,6 +230,8 @@ pub fn provider_crd() -> Value {
             "type": "object",
             "properties": {
                 "apiVersion": text, "kind": text, "available": {"type": "boolean"}, "message": text,
+                // by the field of a spec that asks for it
+                "most": {"type": "object", "additionalProperties": text},
                 // for those only whose spec has the field, or whose field has the value
                 "lacks": {
                     "type": "array",
