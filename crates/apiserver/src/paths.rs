@@ -24,6 +24,10 @@ pub fn serve(
     headers: &HeaderMap,
     pretty: bool,
 ) -> Response<Body> {
+    // it names a host and no path
+    if *method == Method::CONNECT {
+        return no_page();
+    }
     let path = info.path.trim_end_matches('/');
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let catalog = server.catalog();

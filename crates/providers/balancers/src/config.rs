@@ -416,7 +416,11 @@ mod tests {
             // what there is without them, and what an Ingress that asks for nothing odd adds
             let usual = [ingress("a", "one", "front", "x.example", "/")];
             let usual = plan(&[claim("a", "front")], &Network { ingresses: &usual, ..network }, &RULES);
-            let (config, base) = (text(&made), text(&plan(&[], &Network::default(), &RULES)) + &text(&usual));
+            // and what one adds that is for every host
+            let open = [ingress("a", "one", "front", "", "/")];
+            let open = plan(&[claim("a", "front")], &Network { ingresses: &open, ..network }, &RULES);
+            let base = text(&plan(&[], &Network::default(), &RULES)) + &text(&usual) + &text(&open);
+            let config = text(&made);
             let known: Vec<&str> = base.lines().collect();
             for line in config.lines().filter(|l| !known.contains(l)) {
                 prop_assert!(line.starts_with("    description "), "{line}");
