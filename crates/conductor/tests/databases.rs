@@ -197,7 +197,7 @@ fn what_a_claim_uses_is_not_taken_away_under_it() {
         world.gone(&format!("{CLAIMS}/{name}"));
     }
     world.gone(&shared);
-    assert!(world.list(&format!("{INSTANCES}/postgresinstances")).is_empty(), "all of it goes in the end");
+    soon("all of it gone", || world.list(&format!("{INSTANCES}/postgresinstances")).is_empty().then_some(()));
 }
 
 #[test]
