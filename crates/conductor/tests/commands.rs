@@ -103,7 +103,10 @@ fn a_plan_refuses_what_the_server_would() {
         })
     };
     let fine = of("fine", json!({"class": "bronze"}));
-    let (well, said) = plan(std::slice::from_ref(&fine));
+    // the examples come a moment after the server does
+    let (well, said) = soon("class bronze there", || {
+        Some(plan(std::slice::from_ref(&fine))).filter(|(_, said)| !said.contains("there is no class bronze"))
+    });
     assert!(well && said.contains("class bronze makes a LoadBalancer"), "{said}");
     assert!(!said.contains("connections 0"), "{said}");
     let (well, said) = plan(&[fine, of("typo", json!({"clas": "bronze"})), of("Bad_Name", json!({}))]);
