@@ -96,8 +96,17 @@ impl Cluster {
             .unwrap_or_else(|e| panic!("{e}: {path}"));
     }
 
+    /// The object with everything about it, `managedFields` included.
     pub async fn get(&self, target: &Target) -> Option<Value> {
-        self.api.get(&target.api_version, &target.kind, &target.namespace, &target.name).await.expect("an answer")
+        let answer = match self.api.path(target).await {
+            Ok(path) => self.api.call_bytes(Method::GET, &path, "application/json", Vec::new()).await,
+            Err(failure) => Err(failure),
+        };
+        match answer {
+            Ok(bytes) => Some(serde_json::from_slice(&bytes).expect("JSON")),
+            Err(failure) if failure.code == 404 => None,
+            Err(failure) => panic!("{failure}: {target:?}"),
+        }
     }
 
     pub async fn namespace(&self, name: &str) {
