@@ -98,8 +98,8 @@ pub(crate) struct Reinvocation {
 pub(crate) struct Rounds {
     /// The object as they left it.
     pub last: Option<Value>,
-    invoked: Vec<String>,
-    due: Vec<String>,
+    pub(crate) invoked: Vec<String>,
+    pub(crate) due: Vec<String>,
 }
 
 impl Rounds {
@@ -120,10 +120,14 @@ impl Rounds {
 }
 
 impl Attributes<'_> {
-    /// The namespace as Kubernetes' admission has it: that of a Namespace which exists is its own name.
+    /// The namespace as Kubernetes' admission has it: that of a Namespace is its own name.
     pub fn admission_namespace(&self) -> &str {
-        let of_itself = self.resource.gk() == ("", "Namespace") && self.operation != Operation::Create;
-        if of_itself { self.name } else { self.namespace }
+        if self.resource.gk() == ("", "Namespace") { self.name } else { self.namespace }
+    }
+
+    /// The name that was asked for: who deletes a collection asks for none.
+    pub fn asked_name(&self) -> &str {
+        if self.cx.info.verb == "deletecollection" { "" } else { self.name }
     }
 
     /// The request, as those see it who see the object in this version.
@@ -159,7 +163,9 @@ impl Attributes<'_> {
         let resource =
             catalog.find("", "v1", "namespaces").ok_or_else(|| Status::internal("there are no namespaces"))?;
         let found = self.view.stored(resource, name)?;
-        found.map(|current| current.object).ok_or_else(|| Status::not_found("", "namespaces", name))
+        found
+            .map(|current| Arc::unwrap_or_clone(current.object))
+            .ok_or_else(|| Status::not_found("", "namespaces", name))
     }
 
     /// The options of the operation, as admission shows them.

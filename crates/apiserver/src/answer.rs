@@ -119,19 +119,24 @@ impl Server {
             Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         let real = user;
-        let user = match crate::impersonation::effective(inner, real.clone(), &parts.headers) {
-            Ok(user) => user,
+        let acting = match crate::impersonation::effective(inner, real.clone(), &info, &parts.headers) {
+            Ok(acting) => acting,
             Err(status) => return inner.refused(&status, refusals, &parts.headers),
         };
         if let Some(audit) = &inner.audit {
             let now = inner.now_precisely();
-            *record = audit.record(&real, &user, &info, &parts, inner.new_uid(), now.clone());
+            *record = audit.record(&real, &acting, &info, &parts, inner.new_uid(), now.clone());
             if let Some(record) = record {
                 audit.stage(record, "RequestReceived", now).await;
             }
         }
+        let user = acting.user;
         *class = inner.flows.classify(&user, &info);
-        if let Decision::NoOpinion(reason) = inner.authorizer.authorize(&user, &info) {
+        let decision = inner.authorizer.authorize(&user, &info);
+        if let Some(record) = record {
+            record.decided(&decision);
+        }
+        if let Decision::NoOpinion(reason) = decision {
             return inner.refused(&refusal(&user, &info, &reason), refusals, &parts.headers);
         }
         if let Some(remote) = inner.remotes.of_path(&info.path) {
@@ -171,6 +176,10 @@ impl Server {
             Ok(accept) => accept,
             Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
+        if info.verb == "watch" && accept.encoding == media::Encoding::Yaml {
+            let status = media::no_stream(resource.is_custom());
+            return inner.status_response(&status, refusals, &parts.headers);
+        }
         let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await {
             Ok(admitted) => admitted,
             Err(status) => return inner.status_response(&status, refusals, &parts.headers),
@@ -184,6 +193,7 @@ impl Server {
             user,
             resource,
             accept,
+            deadline: tokio::time::Instant::now() + time,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
         };
@@ -371,7 +381,7 @@ fn compresses(response: &Response<Body>, asked: &HeaderMap) -> bool {
 fn is_pretty(query: &Query, headers: &HeaderMap) -> bool {
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     match query.get("pretty") {
-        Some(_) => query.flag("pretty"),
+        Some(said) => matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known)),
     }
 }
@@ -408,7 +418,7 @@ where
     B: http_body::Body,
     B::Error: std::fmt::Display,
 {
-    let too_large = || Status::too_large(format!("the request is too large: at most {BODY_LIMIT} bytes are accepted"));
+    let too_large = || Status::too_large(format!("Request entity too large: limit is {BODY_LIMIT}"));
     // A client that still writes would not read the answer: of what is too large by little the rest is taken.
     if body.size_hint().lower() > BODY_LIMIT as u64 {
         drain(body, DRAINED_OF_LARGE).await;

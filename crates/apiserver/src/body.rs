@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -17,8 +17,43 @@ pub type Pieces = Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>;
 /// The body of an answer.
 pub struct Body {
     inner: Inner,
-    /// Whether it is long, and how many pieces were sent since others had their turn.
-    long: Option<(Long, usize)>,
+    long: Option<Turns>,
+}
+
+/// A long answer lets others have their turn.
+struct Turns {
+    long: Long,
+    /// How many pieces were sent since, and how many bytes.
+    pieces: usize,
+    bytes: usize,
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Turns {
+    /// Whether it is its turn to send another piece.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        self.pieces += 1;
+        if self.pieces <= TURN {
+            return Poll::Ready(());
+        }
+        self.pieces = 0;
+        match self.long.sent(std::mem::take(&mut self.bytes)) {
+            Some(until) => {
+                let mut pause = Box::pin(tokio::time::sleep_until(until));
+                let ready = pause.as_mut().poll(cx);
+                self.pause = Some(pause);
+                if ready.is_ready() {
+                    cx.waker().wake_by_ref();
+                }
+            }
+            None => cx.waker().wake_by_ref(),
+        }
+        Poll::Pending
+    }
 }
 
 enum Inner {
@@ -31,14 +66,16 @@ enum Inner {
 struct List {
     head: Option<Bytes>,
     items: VecDeque<Arc<Entry>>,
+    /// What is left of the item that is being sent.
+    item: Bytes,
     tail: Option<Bytes>,
     first: bool,
     skip: usize,
     remaining: u64,
 }
 
-/// How large the pieces of a list are.
-const PIECE: usize = 64 * 1024;
+/// How large the pieces are in which long answers are sent: what a client that does not read has waiting is a few of them.
+pub const PIECE: usize = 64 * 1024;
 /// From how many bytes on an answer is long: writing it takes a millisecond.
 const LONG: u64 = 1024 * 1024;
 /// How many pieces a long answer sends before others have their turn.
@@ -70,6 +107,7 @@ impl Body {
         Inner::List(List {
             head: Some(head),
             items: items.into(),
+            item: Bytes::new(),
             tail: Some(tail),
             first: true,
             skip,
@@ -83,10 +121,12 @@ impl Body {
         Inner::Stream(pieces).into()
     }
 
-    /// Counts as one of what a connection sends, if it is long.
+    /// Counts as one of what a connection sends: as a long answer, or a short one.
     pub fn sent_by(&mut self, sending: &Sending) {
         if self.len().is_some_and(|len| len > LONG) {
-            self.long = Some((sending.one(), 0));
+            self.long = Some(Turns { long: sending.one(), pieces: 0, bytes: 0, pause: None });
+        } else if self.len().is_some() {
+            sending.short();
         }
     }
 
@@ -130,24 +170,26 @@ impl Body {
 
 impl List {
     fn next(&mut self) -> Option<Bytes> {
-        if self.head.is_none() && self.items.is_empty() && self.tail.is_none() {
-            return None;
-        }
+        self.tail.as_ref()?;
         let mut out = BytesMut::with_capacity(PIECE.min(self.remaining as usize) + 1024);
         if let Some(head) = self.head.take() {
             out.put(head);
         }
         while out.len() < PIECE {
-            let Some(entry) = self.items.pop_front() else { break };
-            if !std::mem::take(&mut self.first) {
-                out.put_u8(b',');
+            if self.item.is_empty() {
+                let Some(entry) = self.items.pop_front() else { break };
+                if !std::mem::take(&mut self.first) {
+                    out.put_u8(b',');
+                }
+                if self.skip > 0 {
+                    out.put_u8(b'{');
+                }
+                self.item = entry.value.slice(self.skip.min(entry.value.len())..);
             }
-            if self.skip > 0 {
-                out.put_u8(b'{');
-            }
-            out.put_slice(entry.value.get(self.skip..).unwrap_or_default());
+            let part = self.item.len().min(PIECE.saturating_sub(out.len()));
+            out.put(self.item.split_to(part));
         }
-        if self.items.is_empty() {
+        if self.items.is_empty() && self.item.is_empty() {
             if let Some(tail) = self.tail.take() {
                 out.put(tail);
             }
@@ -162,13 +204,8 @@ impl http_body::Body for Body {
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some((_, sent)) = &mut self.long {
-            *sent += 1;
-            if *sent > TURN {
-                *sent = 0;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+        if let Some(turns) = &mut self.long {
+            ready!(turns.poll(cx));
         }
         let piece = match &mut self.inner {
             Inner::Whole(Some(bytes)) if bytes.len() > PIECE => Some(bytes.split_to(PIECE)),
@@ -179,6 +216,9 @@ impl http_body::Body for Body {
                 Poll::Pending => return Poll::Pending,
             },
         };
+        if let (Some(turns), Some(piece)) = (&mut self.long, &piece) {
+            turns.bytes += piece.len();
+        }
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }
 

@@ -53,16 +53,8 @@ pub async fn run(server: &Server) -> Result<(), Status> {
             local.ensure("/apis/scheduling.k8s.io/v1/priorityclasses", &class).await?;
         }
     }
-    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
-    if server.store().get("networking.k8s.io/servicecidrs", "kubernetes").is_none() {
-        let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [crate::plugins::services::CIDR]}});
-        local.ensure(cidrs, &cidr).await?;
-        let ready = json!({
-            "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": server.0.now(),
-            "message": "Kubernetes default Service CIDR is ready",
-        });
-        local.merge(&format!("{cidrs}/kubernetes/status"), &json!({"status": {"conditions": [ready]}})).await?;
-    }
+    crate::controllers::addresses::ensure_default(server, &local).await?;
+    crate::plugins::addresses::adopt(server).await?;
     components(server).await
 }
 

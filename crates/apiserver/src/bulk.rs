@@ -1,14 +1,18 @@
 //! Long answers. A client that reads as fast as the server writes keeps a thread busy for as long as its list is. So while a
 //! connection sends one it is driven by threads of their own, of lower priority: there is always one for everybody else.
+//! While others ask for little, many long answers go at a pace: whoever reads them then leaves the processor in between, too.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::Instant;
 
 /// How much lower their priority is.
 const NICE: i32 = 10;
@@ -19,28 +23,91 @@ pub struct Threads {
     runtime: Option<Runtime>,
 }
 
+/// How many bytes of long answers go in a millisecond while short ones are asked for.
+const BYTES: u32 = 128 * 1024;
+/// How far ahead of that they may be: one list is nobody's trouble.
+const AHEAD: Duration = Duration::from_millis(64);
+/// How long after a short answer others are taken to be there.
+const LATELY: Duration = Duration::from_millis(20);
+
+/// How fast long answers go, all together.
+pub struct Pace {
+    began: Instant,
+    /// When the last short answer was given, in microseconds since then.
+    short: AtomicU64,
+    /// Until when what was sent so far takes at that pace.
+    due: Mutex<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        let now = Instant::now();
+        Pace { began: now, short: AtomicU64::new(0), due: Mutex::new(now) }
+    }
+}
+
+impl Pace {
+    /// A short answer was given.
+    fn short(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.began).as_micros();
+        self.short.store(since as u64, Ordering::Relaxed);
+    }
+
+    /// So many bytes of a long answer were sent; until when the next are to wait.
+    fn sent(&self, bytes: usize, now: Instant) -> Option<Instant> {
+        let last = self.began + Duration::from_micros(self.short.load(Ordering::Relaxed));
+        if now.saturating_duration_since(last) > LATELY {
+            return None;
+        }
+        let takes = Duration::from_micros(bytes as u64 * 1000 / u64::from(BYTES));
+        let mut due = self.due.lock();
+        *due = now.checked_sub(AHEAD).map_or(*due, |earliest| earliest.max(*due)) + takes;
+        (*due > now).then_some(*due)
+    }
+}
+
 /// How many long answers a connection is sending.
 #[derive(Clone, Default)]
-pub struct Sending(Arc<AtomicUsize>);
+pub struct Sending {
+    count: Arc<AtomicUsize>,
+    pace: Arc<Pace>,
+}
 
 /// One of them, until this is dropped.
 pub struct Long(Sending);
 
 impl Sending {
+    /// At a pace that connections share.
+    pub fn at(pace: Arc<Pace>) -> Sending {
+        Sending { count: Arc::default(), pace }
+    }
+
     /// One more.
     pub fn one(&self) -> Long {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
         Long(self.clone())
     }
 
+    /// A short answer was given.
+    pub fn short(&self) {
+        self.pace.short(Instant::now());
+    }
+
     fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.count.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Long {
+    /// So many bytes of it were sent; until when the next are to wait.
+    pub fn sent(&self, bytes: usize) -> Option<Instant> {
+        self.0.pace.sent(bytes, Instant::now())
     }
 }
 
 impl Drop for Long {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -110,6 +177,21 @@ async fn drive_while<T>(connection: &mut Pin<Box<dyn Future<Output = T> + Send>>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_long_answers_go_at_a_pace_while_others_ask_for_little() {
+        let pace = Pace::default();
+        let second = BYTES as usize * 1000;
+        let now = Instant::now() + Duration::from_secs(10);
+        for _ in 0..5 {
+            assert_eq!(pace.sent(second, now), None, "nobody else is there");
+        }
+        pace.short(now);
+        assert_eq!(pace.sent(second / 20, now), None, "one goes at once");
+        assert_eq!(pace.sent(second / 2, now), Some(now + Duration::from_millis(550) - AHEAD));
+        assert_eq!(pace.sent(second / 2, now), Some(now + Duration::from_millis(1050) - AHEAD), "together, not each");
+        assert_eq!(pace.sent(second, now + LATELY * 2), None, "nobody else is there any more");
+    }
 
     #[tokio::test]
     async fn only_while_it_sends_long_answers_a_connection_is_elsewhere() {

@@ -132,8 +132,13 @@ impl Catalog {
 
     /// The groups with their versions, in order, the preferred version first.
     pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
+        self.groups_with(|_| true)
+    }
+
+    /// The groups with something that is wanted, and their versions that have it.
+    pub fn groups_with(&self, wanted: impl Fn(&Resource) -> bool) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-        for resource in &self.order {
+        for resource in self.order.iter().filter(|own| wanted(own)) {
             let at = match groups.iter().position(|(group, _)| *group == &*resource.group) {
                 Some(at) => at,
                 None => {

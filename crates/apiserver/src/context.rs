@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use machinery::field::{self, Path};
+use machinery::json;
 use machinery::schema::{self};
 use machinery::status::Status;
 use parking_lot::Mutex;
@@ -14,9 +15,10 @@ use crate::admission::{Attributes, Operation};
 use crate::media::{self, Accept, Encoding};
 use crate::plan::View;
 use crate::request::{Query, RequestInfo};
-use crate::resource::{Decoded, Resource};
+use crate::resource::{Decoded, Resource, same_version};
 use crate::server::Inner;
 use crate::user::User;
+use crate::yaml;
 
 /// One request about a resource.
 pub struct Context {
@@ -28,6 +30,8 @@ pub struct Context {
     pub query: Query,
     /// With which headers.
     pub headers: HeaderMap,
+    /// Until when it must have its answer.
+    pub deadline: tokio::time::Instant,
     /// By whom.
     pub user: Arc<User>,
     /// About what.
@@ -62,6 +66,8 @@ pub struct WriteOptions {
     pub manager: String,
     /// Server-side apply: take fields from others.
     pub force: bool,
+    /// Whether admission has had its say already, about what led to this write.
+    pub admitted: bool,
 }
 
 impl Context {
@@ -126,7 +132,7 @@ impl Context {
             return Err(Status::invalid("meta.k8s.io", kind, "", &errors));
         }
         let manager = if manager.is_empty() { self.manager_of_agent() } else { manager.to_owned() };
-        Ok(WriteOptions { dry_run, field_validation, manager, force: self.query.flag("force") })
+        Ok(WriteOptions { dry_run, field_validation, manager, force: self.query.flag("force"), admitted: false })
     }
 
     fn manager_of_agent(&self) -> String {
@@ -145,7 +151,8 @@ impl Context {
     pub fn read(&self, body: &Bytes, options: &WriteOptions) -> Result<Decoded, Status> {
         let (value, duplicates) = self.parse(body, Some(self.resource.schema()))?;
         let decoded = self.resource.decode(value)?;
-        self.strict(body, duplicates, decoded, options)
+        let typed = (!self.resource.is_custom()).then(|| self.resource.schema());
+        self.strict(body, typed, duplicates, decoded, options)
     }
 
     /// Reads the body as another built-in kind, such as `Scale` on a Deployment. Any version of the kind's group is named
@@ -169,7 +176,10 @@ impl Context {
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         // Scales come in the versions of several groups, Evictions in an older one.
         let said = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        if !said.is_empty() && said != api_version && kind != "Scale" && (said, kind) != ("policy/v1beta1", "Eviction")
+        if !said.is_empty()
+            && !same_version(said, &api_version)
+            && kind != "Scale"
+            && (said, kind) != ("policy/v1beta1", "Eviction")
         {
             let of = said.rsplit('/').next().unwrap_or_default();
             return Err(Status::bad_request(format!(
@@ -179,41 +189,60 @@ impl Context {
         fields.insert("kind".into(), kind.into());
         fields.insert("apiVersion".into(), api_version.into());
         let decoded = crate::resource::decode_builtin(schema, kind, version, value)?;
-        self.strict(body, duplicates, decoded, options).map(|decoded| decoded.object)
+        self.strict(body, Some(schema), duplicates, decoded, options).map(|decoded| decoded.object)
     }
 
     fn strict(
         &self,
         body: &[u8],
-        duplicates: Vec<String>,
+        typed: Option<schema::Schema<'_>>,
+        mut duplicates: Vec<String>,
         mut decoded: Decoded,
         options: &WriteOptions,
     ) -> Result<Decoded, Status> {
-        let mut problems: Vec<String> = duplicates.into_iter().chain(std::mem::take(&mut decoded.strict)).collect();
-        if problems.len() > 1 && !self.resource.is_custom() && media::body_encoding(&self.headers)? == Encoding::Json {
-            machinery::json::sort_by_place(body, &mut problems);
+        let json = media::body_encoding(&self.headers)? == Encoding::Json;
+        let typed = typed.filter(|_| json);
+        if let Some(schema) = typed {
+            duplicates.retain(|field| schema.reads(field));
         }
-        if !problems.is_empty() {
-            match options.field_validation {
-                FieldValidation::Ignore => {}
-                FieldValidation::Warn => problems.into_iter().for_each(|problem| self.warn(problem)),
-                FieldValidation::Strict => {
-                    let (kind, version) = (&self.resource.kind, &self.resource.version);
-                    let list = problems.join(", ");
-                    return Err(Status::bad_request(format!(
-                        "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
-                    )));
-                }
-            }
+        let said = duplicates.into_iter().map(|field| if json { json::duplicate(&field) } else { field });
+        let mut problems: Vec<String> = said.chain(std::mem::take(&mut decoded.strict)).collect();
+        if problems.len() > 1 && typed.is_some() {
+            json::sort_by_place(body, &mut problems);
         }
+        let (kind, version) = (&self.resource.kind, &self.resource.version);
+        self.object_to(problems, options, |list| {
+            Status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
+            ))
+        })?;
         Ok(decoded)
     }
 
-    /// Parses a body by its content type; gives what strict validation objects to so far.
+    /// Says what strict validation objects to, as refusal or as warnings.
+    pub fn object_to(
+        &self,
+        problems: Vec<String>,
+        options: &WriteOptions,
+        refused: impl FnOnce(String) -> Status,
+    ) -> Result<(), Status> {
+        match options.field_validation {
+            FieldValidation::Strict if !problems.is_empty() => return Err(refused(problems.join(", "))),
+            FieldValidation::Warn => {
+                problems.iter().flat_map(|problem| yaml::warnings(problem)).for_each(|text| self.warn(text));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Parses a body by its content type; gives the fields that stand twice, or for YAML what is said of them.
     pub fn parse(&self, body: &Bytes, schema: Option<schema::Schema<'_>>) -> Result<(Value, Vec<String>), Status> {
         match media::body_encoding(&self.headers)? {
             Encoding::Json => parse_json(body, &self.resource.kind),
-            Encoding::Yaml => parse_yaml(body, &self.resource.kind),
+            Encoding::Yaml => {
+                yaml::parse(body, &self.resource.kind).map(|(value, twice)| (value, twice.into_iter().collect()))
+            }
             Encoding::Protobuf => {
                 let schema = schema.ok_or_else(|| Status::unsupported_media_type("protobuf is not understood here"))?;
                 if self.resource.is_custom() {
@@ -297,49 +326,15 @@ impl Context {
     }
 }
 
-/// JSON, with duplicate fields reported. What it should be is said if it is none.
+/// JSON, and the fields that stand twice. What it should be is said if it is none.
 pub fn parse_json(body: &[u8], kind: &str) -> Result<(Value, Vec<String>), Status> {
     if body.is_empty() {
         return Err(Status::bad_request("the body is empty: send an object"));
     }
-    match machinery::json::parse(body) {
-        Ok(parsed) => {
-            let duplicates = parsed.strict_errors().collect();
-            Ok((parsed.value, duplicates))
-        }
+    match json::parse(body) {
+        Ok(parsed) => Ok((parsed.value, parsed.duplicates)),
         Err(error) => Err(Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
         ))),
-    }
-}
-
-/// YAML, read as JSON, with a field that stands twice reported.
-pub fn parse_yaml(body: &[u8], kind: &str) -> Result<(Value, Vec<String>), Status> {
-    let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the YAML body is not UTF-8"))?;
-    let wrong = |error: serde_saphyr::Error| Status::bad_request(format!("error converting YAML to JSON: {error}"));
-    let (value, twice) = match serde_saphyr::from_str::<Value>(text) {
-        Ok(value) => (value, None),
-        Err(error) => {
-            let Some(twice) = stands_twice(&error) else { return Err(wrong(error)) };
-            let last = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
-            (serde_saphyr::from_str_with_options(text, last).map_err(wrong)?, Some(twice))
-        }
-    };
-    // One more pass gives the same depth limit and number rules as JSON.
-    let json = serde_json::to_vec(&value).map_err(Status::internal)?;
-    let (value, _) = parse_json(&json, kind)?;
-    Ok((value, twice.into_iter().collect()))
-}
-
-/// What strict validation says if a YAML text is wrong for a key that stands twice only.
-fn stands_twice(error: &serde_saphyr::Error) -> Option<String> {
-    use serde_saphyr::Error;
-    match error {
-        Error::WithSnippet { error, .. } | Error::AliasError { error, .. } => stands_twice(error),
-        Error::DuplicateMappingKey { key, location } => {
-            let key = key.as_deref().unwrap_or_default();
-            Some(format!("yaml: unmarshal errors:\n  line {}: key {key:?} already set in map", location.line()))
-        }
-        _ => None,
     }
 }

@@ -44,15 +44,15 @@ fn group_entry(group: &str, versions: &[Version]) -> Value {
 
 /// `/api/v1`, `/apis/{group}/{version}`.
 pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
-    if !catalog.has_version(group, version) {
-        return None;
-    }
     let mut entries = Vec::new();
-    for resource in
-        catalog.all().iter().filter(|own| &*own.group == group && &*own.version == version && own.is_announced())
-    {
+    let own = catalog.all().iter().filter(|own| &*own.group == group && &*own.version == version);
+    for resource in own.filter(|own| own.is_announced()) {
         entries.push(legacy(resource));
         entries.extend(resource.subresources.iter().map(|sub| legacy_subresource(resource, sub)));
+    }
+    // A version of which nothing is established is not there.
+    if entries.is_empty() {
+        return None;
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});

@@ -81,7 +81,9 @@ async fn verb(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         }
         "watch" => {
             let pieces = cx.watch(&ListOptions::from_query(&cx.query)?).await?;
-            Ok(answer(200, Body::stream(pieces), watch_type(cx)))
+            let mut answer = answer(200, Body::stream(pieces), watch_type(cx));
+            answer.extensions_mut().insert(crate::websocket::Watch);
+            Ok(answer)
         }
         "deletecollection" => {
             let page = cx.delete_collection(body, &ListOptions::from_query(&cx.query)?).await?;

@@ -16,9 +16,11 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::auth::authn;
+use crate::body::PIECE;
 use crate::bulk::{self, Sending};
 use crate::server::{Server, StartError};
 use crate::user::User;
+use crate::websocket::{Handshake, Place};
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug)]
@@ -141,9 +143,11 @@ impl Server {
             .keep_alive_timeout(Duration::from_secs(20))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
+            .max_send_buf_size(PIECE)
             .max_header_list_size(256 * 1024);
         let builder = Arc::new(builder);
         let there = threads.handle();
+        let pace = Arc::new(bulk::Pace::default());
         let graceful = GracefulShutdown::new();
         let room = Arc::new(tokio::sync::Semaphore::new(connections()));
         let mut warned: Option<Instant> = None;
@@ -166,10 +170,11 @@ impl Server {
                 }
             };
             let _ = socket.set_nodelay(true);
-            let (acceptor, builder, server, watcher, there) =
-                (acceptor.clone(), builder.clone(), self.clone(), graceful.watcher(), there.clone());
+            let (acceptor, builder, server, watcher, there, pace) =
+                (acceptor.clone(), builder.clone(), self.clone(), graceful.watcher(), there.clone(), pace.clone());
             tokio::spawn(async move {
-                let _permit = permit;
+                let place: Place = Arc::new(permit);
+                let taken = place.clone();
                 let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await {
                     Ok(Ok(stream)) => stream,
                     Ok(Err(error)) => return tracing::debug!(%error, %address, "the TLS handshake failed"),
@@ -184,19 +189,23 @@ impl Server {
                 let peer = Peer { user, address };
                 let asked = Arc::new(AtomicBool::new(false));
                 let asking = asked.clone();
-                let sending = Sending::default();
+                let sending = Sending::at(pace);
                 let answering = sending.clone();
                 let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
                     asking.store(true, Ordering::Relaxed);
                     request.extensions_mut().insert(peer.clone());
-                    let (server, sending) = (server.clone(), answering.clone());
+                    let (server, sending, place) = (server.clone(), answering.clone(), taken.clone());
                     async move {
+                        let handshake = Handshake::of(&mut request);
                         let mut response = server.handle(request).await;
+                        if let Some(handshake) = handshake {
+                            response = handshake.answer(response, place);
+                        }
                         response.body_mut().sent_by(&sending);
                         Ok::<_, std::convert::Infallible>(response)
                     }
                 });
-                let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+                let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
                 let connection = bulk::drive(Box::pin(watcher.watch(connection)), sending, there);
                 // Who opens a connection and asks nothing has no business with one.
                 let silent = async {

@@ -51,8 +51,11 @@ mod table;
 mod transactions;
 pub mod user;
 mod verbs;
+mod watches;
 pub mod webhook;
+mod websocket;
 mod write;
+mod yaml;
 
 pub use server::{Inner, Options, Server, Service, StartError};
 pub use user::User;

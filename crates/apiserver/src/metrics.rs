@@ -79,7 +79,7 @@ impl Metrics {
         let mut gauge = |name: &str, help: &str, value: u64| {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         };
-        gauge("apiserver_longrunning_requests", "Watches that run.", server.watches() as u64);
+        gauge("apiserver_longrunning_requests", "Watches that run.", server.watches.count() as u64);
         gauge("conductor_store_revision", "The current revision.", stats.revision);
         let sum = |part: fn(&store::TableStats) -> usize| stats.tables.values().map(part).sum::<usize>() as u64;
         gauge("conductor_store_objects", "Objects in the store.", sum(|table| table.objects));
@@ -101,12 +101,13 @@ impl Metrics {
 }
 
 /// What the health checks say, for Prometheus. A server that answers passes them all.
-pub fn checks(names: &[&str]) -> String {
+pub fn checks(names: &[&str], passes: impl Fn(&str, &str) -> bool) -> String {
     let mut out =
         "# HELP kubernetes_healthcheck Whether a check passes.\n# TYPE kubernetes_healthcheck gauge\n".to_owned();
     for name in names {
         for kind in ["healthz", "livez", "readyz"] {
-            let _ = writeln!(out, "kubernetes_healthcheck{{name={name:?},type={kind:?}}} 1");
+            let passes = u8::from(passes(kind, name));
+            let _ = writeln!(out, "kubernetes_healthcheck{{name={name:?},type={kind:?}}} {passes}");
         }
     }
     out

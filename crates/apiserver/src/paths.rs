@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Response, header};
 use machinery::schema::protobuf::to_protobuf;
 use machinery::status::Status;
 use serde_json::json;
+use store::{Expect, Op, Transaction};
 
 use crate::body::Body;
 use crate::discovery;
@@ -63,7 +65,7 @@ pub fn serve(
         "/metrics/slis" => {
             return answer(
                 200,
-                Body::whole(crate::metrics::checks(CHECKS)),
+                Body::whole(crate::metrics::checks(CHECKS, |kind, name| failing(server, kind, name).is_none())),
                 "text/plain; version=0.0.4; charset=utf-8",
             );
         }
@@ -82,8 +84,11 @@ pub fn serve(
         _ => {}
     }
     for root in ["/healthz/", "/livez/", "/readyz/"] {
-        if path.strip_prefix(root).is_some_and(|check| CHECKS.contains(&check)) {
-            return answer(200, Body::whole("ok"), TEXT);
+        if let Some(check) = path.strip_prefix(root).filter(|check| CHECKS.contains(check)) {
+            return match failing(server, root.trim_matches('/'), check) {
+                None => answer(200, Body::whole("ok"), TEXT),
+                Some(why) => answer(500, Body::whole(format!("{check} failed: {why}\n")), TEXT),
+            };
         }
     }
     if path == "/openapi/v2" || path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
@@ -165,8 +170,8 @@ pub fn no_page() -> Response<Body> {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// What is checked, in Kubernetes' words: what asks for one of these by name finds it. All of it is done before the server
-/// listens, so that whoever gets an answer gets this one.
+/// What is checked, in Kubernetes' words: what asks for one of these by name finds it. All but what [`failing`] looks at is done
+/// before the server listens, so that whoever gets an answer gets this one.
 const CHECKS: &[&str] = &[
     "ping",
     "log",
@@ -216,12 +221,38 @@ pub fn version() -> serde_json::Value {
     })
 }
 
+/// How often it is tried whether the disk can be written to again.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Why a check does not pass. Who cannot write still lives: a restart would not help, and what is there can be read.
+fn failing(server: &Inner, kind: &str, check: &str) -> Option<String> {
+    if kind == "livez" || !matches!(check, "store" | "etcd") {
+        return None;
+    }
+    let (since, error) = server.store.trouble()?;
+    if since.elapsed() >= PROBE {
+        // Perhaps nobody else writes while the server is not ready.
+        let store = server.store.clone();
+        let probe = Op::put("probes", "write", Vec::new(), Expect::Any);
+        tokio::spawn(async move { store.commit(Transaction { ops: vec![probe] }).await.map(drop) });
+    }
+    Some(format!("nothing can be written: {error}"))
+}
+
 fn health(server: &Inner, path: &str, query: &Query) -> Response<Body> {
     let mut text = String::new();
+    let kind = path.trim_start_matches('/');
+    let mut failed = false;
     let mut excluded: BTreeSet<&str> = query.all("exclude").filter(|name| !name.is_empty()).collect();
     for check in CHECKS {
-        let how = if excluded.remove(check) { "excluded: ok" } else { "ok" };
-        text.push_str(&format!("[+]{check} {how}\n"));
+        let skipped = excluded.remove(check);
+        let why = failing(server, kind, check).filter(|_| !skipped);
+        failed |= why.is_some();
+        text.push_str(&match why {
+            Some(why) => format!("[-]{check} failed: {why}\n"),
+            None if skipped => format!("[+]{check} excluded: ok\n"),
+            None => format!("[+]{check} ok\n"),
+        });
     }
     if !excluded.is_empty() {
         let names: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
@@ -230,12 +261,15 @@ fn health(server: &Inner, path: &str, query: &Query) -> Response<Body> {
     }
     let stopping = *server.stopping().borrow();
     if stopping && path == "/readyz" {
-        text.push_str("[-]shutdown failed: the server is shutting down\nreadyz check failed\n");
+        text.push_str("[-]shutdown failed: the server is shutting down\n");
+        failed = true;
+    }
+    if failed {
+        text.push_str(&format!("{kind} check failed\n"));
         return answer(500, Body::whole(text), TEXT);
     }
     if query.all("verbose").next().is_some() {
-        let name = path.trim_start_matches('/');
-        text.push_str(&format!("{name} check passed\n"));
+        text.push_str(&format!("{kind} check passed\n"));
         return answer(200, Body::whole(text), TEXT);
     }
     let mut response = answer(200, Body::whole("ok"), TEXT);

@@ -205,5 +205,8 @@ pub fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
-    write().map_err(|error| PkiError::Io("write", path.into(), error))
+    write().map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        PkiError::Io("write", path.into(), error)
+    })
 }

@@ -19,10 +19,13 @@ pub struct View<'a> {
     pending: HashMap<(Arc<str>, String), Pending>,
     /// What was read last, for who looks at it again.
     last: Mutex<Option<(Arc<Entry>, Value)>>,
+    /// Whether what is planned is written down when everything is.
+    writes_later: bool,
 }
 
 struct Pending {
-    object: Option<Value>,
+    object: Option<Arc<Value>>,
+    resource: Arc<Resource>,
     /// What the first write of the transaction to this key expects.
     base: Option<Arc<Entry>>,
 }
@@ -30,7 +33,7 @@ struct Pending {
 /// An object as a plan sees it.
 pub struct Current {
     /// The object.
-    pub object: Value,
+    pub object: Arc<Value>,
     /// The stored entry it comes from; none if it is only planned so far.
     pub entry: Option<Arc<Entry>>,
     /// What the write that replaces it must expect.
@@ -40,7 +43,38 @@ pub struct Current {
 impl<'a> View<'a> {
     /// The store as it is.
     pub fn new(store: &'a Store) -> View<'a> {
-        View { store, pending: HashMap::new(), last: Mutex::default() }
+        View { store, pending: HashMap::new(), last: Mutex::default(), writes_later: false }
+    }
+
+    /// The same for several writes: what each makes of an object is written down once all of them are planned.
+    pub fn of_several(store: &'a Store) -> View<'a> {
+        View { writes_later: true, ..View::new(store) }
+    }
+
+    /// The stored form of what a plan makes of an object: empty if [`View::write_down`] is to make it.
+    pub async fn stored_form(
+        &self,
+        resource: &Resource,
+        object: &Value,
+        subresource: &str,
+        entry: Option<&Entry>,
+    ) -> Result<store::Value, Status> {
+        if self.writes_later && resource.stores_as_shown() {
+            return Ok(store::Value::default());
+        }
+        resource.to_replace(object, subresource, entry).await
+    }
+
+    /// Writes down what a step puts, if that was left for later.
+    pub fn write_down(&self, op: &mut Op) {
+        let Op::Put { table, key, value, .. } = op else { return };
+        if value.bytes.is_empty() {
+            if let Some(Pending { object: Some(object), resource, .. }) =
+                self.pending.get(&(table.clone(), key.to_string()))
+            {
+                *value = resource.encode(object);
+            }
+        }
     }
 
     /// The object under a key, as its resource shows it.
@@ -64,7 +98,7 @@ impl<'a> View<'a> {
                 let known = self.last.lock().take_if(|(last, _)| Arc::ptr_eq(last, &entry));
                 let object = known.map_or_else(|| parse_stored(&entry), |(_, object)| Ok(object))?;
                 let expect = Expect::Revision(entry.revision);
-                Ok(Some(Current { object, entry: Some(entry), expect }))
+                Ok(Some(Current { object: Arc::new(object), entry: Some(entry), expect }))
             }
         }
     }
@@ -94,7 +128,7 @@ impl<'a> View<'a> {
 
     /// Takes a step of a transaction into the view and into its list of steps; `object` is what it writes, if that is at hand.
     /// Several writes to one object become one step; says whether the list got longer.
-    pub fn absorb(&mut self, resource: &Resource, op: Op, object: Option<Value>, ops: &mut Vec<Op>) -> bool {
+    pub fn absorb(&mut self, resource: &Arc<Resource>, op: Op, object: Option<Value>, ops: &mut Vec<Op>) -> bool {
         let Some((table, key)) = key_of(&op) else { return false };
         let id = (table.clone(), key.to_string());
         let touched = self.pending.contains_key(&id);
@@ -110,11 +144,9 @@ impl<'a> View<'a> {
                 true
             }
             Op::Put { value, expect, .. } => {
-                let object = pending_object(table == resource.table, object, &value, base.as_deref());
-                self.pending.insert(id, Pending { object, base });
-                let earlier =
-                    ops.iter_mut().rev().find(|own| key_of(own).as_ref() == Some(&(table.clone(), key.clone())));
-                match earlier {
+                let object = pending_object(table == resource.table, object, &value, base.as_deref()).map(Arc::new);
+                self.pending.insert(id, Pending { object, resource: resource.clone(), base });
+                match own_step(ops, &table, &key) {
                     Some(Op::Put { value: own, .. }) if touched => {
                         *own = value;
                         false
@@ -127,7 +159,10 @@ impl<'a> View<'a> {
                 }
             }
             Op::Delete { expect, final_value, .. } => {
-                self.pending.insert(id, Pending { object: None, base });
+                if let Some(earlier) = own_step(ops, &table, &key) {
+                    self.write_down(earlier);
+                }
+                self.pending.insert(id, Pending { object: None, resource: resource.clone(), base });
                 let expect = if touched { Expect::Any } else { expect };
                 ops.push(Op::Delete { table, key, expect, final_value });
                 true
@@ -156,7 +191,7 @@ impl<'a> View<'a> {
         if self.pending.is_empty() {
             return None;
         }
-        self.pending.get(&(table.into(), key.to_owned())).map(|own| own.object.as_ref())
+        self.pending.get(&(table.into(), key.to_owned())).map(|own| own.object.as_deref())
     }
 
     /// Whether the transaction writes to a table.
@@ -197,6 +232,11 @@ impl<'a> View<'a> {
     pub fn entry(&self, table: &str, key: &str) -> Option<Arc<Entry>> {
         self.store.get(table, key)
     }
+}
+
+/// The last of the steps that is about a key.
+fn own_step<'o>(ops: &'o mut [Op], table: &Arc<str>, key: &Arc<str>) -> Option<&'o mut Op> {
+    ops.iter_mut().rev().find(|own| key_of(own).is_some_and(|(t, k)| t == *table && k == *key))
 }
 
 /// Which key a step is about.
@@ -300,7 +340,7 @@ pub fn commit_status(error: CommitError) -> Status {
         error @ CommitError::Io { .. } => {
             tracing::error!(%error, "a write failed");
             Status::internal(format!(
-                "{error}; nothing was stored: free or repair the disk of the data directory and try again"
+                "{error}; nothing was stored: free or repair the disk of the data directory and try again (deleting objects does not help: that is written, too)"
             ))
         }
         error => Status::internal(error),

@@ -191,16 +191,29 @@ impl Renderer {
         format!("{{\"kind\":{:?},\"apiVersion\":{:?},", self.resource.kind, self.resource.api_version()).len()
     }
 
+    /// Whether a watch event has an object as it is stored, between [`Renderer::begin`] and [`Renderer::END`].
+    pub fn as_stored(&self, entry: &Entry) -> bool {
+        self.plain() && self.resource.is_current(entry)
+    }
+
+    /// What stands before the object in a watch event, in JSON.
+    pub fn begin(out: &mut BytesMut, kind: &str) {
+        out.put_slice(b"{\"type\":\"");
+        out.put_slice(kind.as_bytes());
+        out.put_slice(b"\",\"object\":");
+    }
+
+    /// What stands behind it.
+    pub const END: &[u8] = b"}\n";
+
     /// A watch event about a stored object.
     pub fn event(&mut self, out: &mut BytesMut, kind: &str, entry: &Entry) {
         if self.plain() {
             let shown = self.shown(entry);
             out.reserve(shown.len() + 40);
-            out.put_slice(b"{\"type\":\"");
-            out.put_slice(kind.as_bytes());
-            out.put_slice(b"\",\"object\":");
+            Self::begin(out, kind);
             out.put_slice(&shown);
-            out.put_slice(b"}\n");
+            out.put_slice(Self::END);
             return;
         }
         let object = self.object(entry);
@@ -286,11 +299,9 @@ impl Renderer {
                 out.put_slice(&encode(&event, Accept { encoding: Encoding::Yaml, ..Accept::JSON }));
             }
             _ => {
-                out.put_slice(b"{\"type\":\"");
-                out.put_slice(kind.as_bytes());
-                out.put_slice(b"\",\"object\":");
+                Self::begin(out, kind);
                 out.put_slice(&json);
-                out.put_slice(b"}\n");
+                out.put_slice(Self::END);
             }
         }
     }

@@ -206,12 +206,9 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean parameter: `1`, `true`, … as Go reads them; anything else that is present counts as false, as does absence.
+    /// A boolean parameter: whatever is present counts as true, also nothing, but for `0` and `false`.
     pub fn flag(&self, name: &str) -> bool {
-        match self.0.iter().find(|(key, _)| key == name) {
-            Some((_, value)) => !matches!(value.as_str(), "" | "0" | "f" | "F" | "false" | "FALSE" | "False"),
-            None => false,
-        }
+        self.all(name).next().is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// A whole number; a bad one is a 400.

@@ -64,6 +64,11 @@ pub enum Nature {
     Custom(Arc<Custom>),
 }
 
+/// Whether a client says the same version: that of the core group may be written with a slash, `/v1`.
+pub fn same_version(said: &str, own: &str) -> bool {
+    said == own || (!own.contains('/') && said.strip_prefix('/') == Some(own))
+}
+
 /// An object as it was sent, understood.
 pub struct Decoded {
     /// The object, with known fields only.
@@ -177,11 +182,9 @@ impl Resource {
             let error = field::Error::invalid(&field::Path::root("kind"), kind, why);
             return Err(Status::invalid(&self.group, kind, name, &[error]));
         }
-        if (!api_version.is_empty() && api_version != own) || (!kind.is_empty() && *kind != *self.kind) {
-            return Err(Status::bad_request(format!(
-                "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for version {api_version:?}",
-                self.version, self.kind
-            )));
+        let other = !api_version.is_empty() && !same_version(api_version, &own);
+        if other || (!kind.is_empty() && *kind != *self.kind) {
+            return Err(self.of_another_kind(api_version, kind, other));
         }
         match &self.nature {
             Nature::BuiltIn(id) => {
@@ -196,6 +199,29 @@ impl Resource {
         }
     }
 
+    /// 400 for an object of another version or kind.
+    fn of_another_kind(&self, api_version: &str, kind: &str, other: bool) -> Status {
+        if api_version.matches('/').count() > 1 {
+            return Status::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): unexpected GroupVersion string: {api_version}",
+                self.kind
+            ));
+        }
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let readable = || *kind == *self.kind && kinds::schema_of(group, version, kind).is_some();
+        if other && (self.is_custom() || readable()) {
+            return Status::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                self.api_version()
+            ));
+        }
+        let version = if version.is_empty() { &self.version } else { version };
+        Status::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: no kind {kind:?} is registered for version {api_version:?}",
+            self.kind
+        ))
+    }
+
     /// Fills in defaults.
     pub fn default(&self, object: &mut Value) {
         match &self.nature {
@@ -204,6 +230,14 @@ impl Resource {
                 kinds::defaults::apply(self.internal_group(), &self.kind, object);
             }),
             Nature::Custom(custom) => custom.default(object),
+        }
+    }
+
+    /// Fills in the defaults of what a request has changed, before it is stored.
+    pub fn default_part(&self, subresource: &str, object: &mut Value) {
+        match &self.nature {
+            Nature::BuiltIn(_) => self.default(object),
+            Nature::Custom(custom) => custom.default_part(subresource, object),
         }
     }
 
@@ -480,12 +514,12 @@ impl Resource {
     }
 
     /// What is stored, as this version shows it. `entry` is where it is stored, if it is already.
-    pub async fn open(&self, object: Value, entry: Option<&store::Entry>) -> Result<Value, Status> {
+    pub async fn open(&self, object: Arc<Value>, entry: Option<&store::Entry>) -> Result<Arc<Value>, Status> {
         match (&self.nature, self.twin()) {
             (Nature::Custom(custom), _) if !entry.is_some_and(|entry| custom.is_current(entry)) => {
-                custom.shown(object).await
+                custom.shown(Arc::unwrap_or_clone(object)).await.map(Arc::new)
             }
-            (_, Some(twin)) => Ok(twin.from_stored(object)),
+            (_, Some(twin)) => Ok(Arc::new(twin.from_stored(Arc::unwrap_or_clone(object)))),
             _ => Ok(object),
         }
     }

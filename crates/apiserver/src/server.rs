@@ -144,7 +144,8 @@ pub struct Inner {
     heavy: Gate,
     pub(crate) bodies: Bodies,
     pub(crate) audit: Option<Audit>,
-    watches: Arc<AtomicUsize>,
+    /// The watches that run.
+    pub(crate) watches: crate::watches::Watches,
     stop: watch::Sender<bool>,
     /// Counts changes of the catalog, for caches made from it.
     pub generation: AtomicUsize,
@@ -169,15 +170,6 @@ pub fn random_uid() -> String {
         out.push(char::from(HEX[usize::from(byte & 15)]));
     }
     out
-}
-
-/// Counts one running watch.
-pub struct WatchGuard(Arc<AtomicUsize>);
-
-impl Drop for WatchGuard {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Server {
@@ -227,7 +219,7 @@ impl Server {
             heavy: Gate::new(std::thread::available_parallelism().map_or(1, usize::from)),
             bodies: Bodies::new(),
             audit: options.audit,
-            watches: Arc::default(),
+            watches: Default::default(),
             stop: watch::channel(false).0,
             generation: AtomicUsize::new(0),
             documents: Mutex::default(),
@@ -392,17 +384,6 @@ impl Inner {
         }
     }
 
-    /// Counts a watch for as long as the guard lives.
-    pub fn watch_guard(&self) -> WatchGuard {
-        self.watches.fetch_add(1, Ordering::Relaxed);
-        WatchGuard(self.watches.clone())
-    }
-
-    /// How many watches run.
-    pub fn watches(&self) -> usize {
-        self.watches.load(Ordering::Relaxed)
-    }
-
     /// Tells when the server stops.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
@@ -434,16 +415,12 @@ impl Inner {
 struct Terminating(bool);
 
 fn terminating(namespace: &Entry) -> bool {
-    let look = || memchr_contains(&namespace.value, b"\"deletionTimestamp\"");
+    let look = || memchr::memmem::find(&namespace.value, b"\"deletionTimestamp\"").is_some();
     match namespace.memo.get_or_init(|| Terminating(look())) {
         Some(terminating) => terminating.0,
         // Somebody who watches with a selector was here first, and noted something else.
         None => look(),
     }
-}
-
-fn memchr_contains(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle)
 }
 
 /// The server as a tower service for one user. Always ready: overload is answered with 429.

@@ -371,6 +371,7 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     let cx = Context {
         server: cx.server.clone(),
+        deadline: cx.deadline,
         info,
         query: Query::parse(&raw),
         headers,
@@ -431,7 +432,7 @@ async fn commit(cx: &Context, operations: &[Operation], dry_run: bool) -> Result
         named(status, index, operation.verb, &operation.cx.info.resource, &operation.name)
     };
     for _ in 0..ATTEMPTS {
-        let mut view = View::new(&cx.server.store);
+        let mut view = View::of_several(&cx.server.store);
         // Which operation each step comes from, and whether being overtaken there is final.
         let mut owners: Vec<(usize, bool)> = Vec::new();
         let mut ops: Vec<Op> = Vec::new();
@@ -462,6 +463,7 @@ async fn commit(cx: &Context, operations: &[Operation], dry_run: bool) -> Result
         if dry_run || ops.is_empty() {
             return Ok(json!({"results": operations.iter().map(|_| json!({})).collect::<Vec<_>>()}));
         }
+        ops.iter_mut().for_each(|op| view.write_down(op));
         match cx.server.store.commit(Transaction { ops }).await {
             Ok(committed) => {
                 let results: Vec<Value> = operations

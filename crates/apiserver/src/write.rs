@@ -162,6 +162,7 @@ impl Context {
             resource.default(&mut object);
         }
         if resource.is_custom() {
+            crate::custom::finalizer_warnings(&object, &Value::Null).for_each(|warning| self.warn(warning));
             crate::custom::whole_numbers(&mut object);
         } else {
             for warning in kinds::warnings::create(&resource.group, &resource.kind, &object) {
@@ -298,23 +299,29 @@ impl Context {
         let mut attributes = self.attributes(view, Operation::Update, name, new, old, options.dry_run);
         // As in Kubernetes, what admission and the kind's own rules change belongs to nobody, and who tried to change what
         // is put back owns it nevertheless, unless the kind says otherwise.
-        self.mutate(&mut attributes).await?;
+        if !options.admitted {
+            self.mutate(&mut attributes).await?;
+        }
         resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
         resource.count_empty(&self.info.subresource, &said, &mut attributes.object, old);
         let unsettled = resource.count_unsettled(&self.info.subresource, &unsettled, &mut attributes.object, old);
         crate::plugins::complete(self, view, &mut attributes.object, old)?;
         let mut warnings = Vec::new();
-        let errors = resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings);
+        let mut errors = crate::plugins::missing_rights(self, view, &attributes.object, old);
+        errors.extend(resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings));
         warnings.into_iter().for_each(|warning| self.warn(warning));
         if !errors.is_empty() {
             return Err(self.invalid(name, &errors));
         }
-        self.judge(&mut attributes).await?;
+        if !options.admitted {
+            self.judge(&mut attributes).await?;
+        }
         let mut new = attributes.object;
         if tracked || resource.is_custom() {
-            resource.default(&mut new);
+            resource.default_part(&self.info.subresource, &mut new);
         }
         if resource.is_custom() {
+            crate::custom::finalizer_warnings(&new, old).for_each(|warning| self.warn(warning));
             crate::custom::whole_numbers(&mut new);
         } else {
             let (group, kind) = resource.gk();
@@ -349,7 +356,7 @@ impl Context {
             let answer = Answer::Object { code: 200, object: new };
             return Ok(Plan { ops, main: 0, object: None, answer, retry: !conditional });
         }
-        let value = resource.to_replace(&new, &self.info.subresource, current.entry.as_deref()).await?;
+        let value = view.stored_form(resource, &new, &self.info.subresource, current.entry.as_deref()).await?;
         ops.push(Op::put(table, key, value, current.expect));
         self.server.side_writes(self, view, old, &new, &mut ops)?;
         Ok(Plan { ops, main: 0, object: Some(new), answer: Answer::Stored { code: 200 }, retry: !conditional })
@@ -387,8 +394,10 @@ impl Context {
             new
         });
         if !twice.is_empty() {
+            // Kubernetes looks at what a patch makes of them only then.
+            let when = if self.info.verb == "patch" { " after mutating admission happens" } else { "" };
             self.warn(format!(
-                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
                 twice.join(", ")
             ));
         }

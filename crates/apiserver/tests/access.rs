@@ -367,6 +367,26 @@ async fn reviews_say_why() {
         .await;
     assert_eq!(code, 403);
     assert!(answer["message"].as_str().unwrap().contains("cannot create resource \"configmaps\""), "{answer}");
+    // Nor does the right to make one make another.
+    let maker = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"], "verbs": ["create", "patch"]}]);
+    world.make(&format!("{RBAC}/clusterroles"), role("maker", maker)).await;
+    world.make(&format!("{RBAC}/clusterrolebindings"), binding("maker", "ClusterRole", "maker", to_user("q"))).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for (metadata, expected) in [
+        (json!({"name": "m"}), "the name of the object (m) does not match the name on the URL (one)"),
+        (
+            json!({"generateName": "m"}),
+            "the name of the object (one based on URL) was undeterminable: name must be provided",
+        ),
+    ] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let path = format!("{maps}/one?fieldManager=x");
+        let (code, answer) = world.send_as(&user("q", &[]), "PATCH", &path, "application/apply-patch+yaml", &map).await;
+        assert_eq!((code, &answer["message"]), (400, &expected.into()), "{answer}");
+    }
+    let (_, list) = world.admin("GET", maps, &Value::Null).await;
+    let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|map| &map["metadata"]["name"]).collect();
+    assert!(!names.iter().any(|name| **name == "m" || **name == "one"), "{names:?}");
 }
 
 #[tokio::test]

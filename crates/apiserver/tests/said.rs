@@ -107,3 +107,14 @@ async fn what_an_older_version_says_in_another_order_is_stored_so() {
     let (_, same) = api.merge(&format!("{}/h", of("v1")), &json!({"spec": {"minReplicas": 1}})).await;
     assert_eq!(&same["metadata"]["resourceVersion"], version);
 }
+
+#[tokio::test]
+async fn what_is_applied_with_a_uid_must_be_there() {
+    let api = Api::new().await;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "uid": "u"}}).to_string();
+    let path = "/api/v1/namespaces/default/configmaps/m?fieldManager=m";
+    let (code, answer) = api.send(http::Method::PATCH, path, "application/apply-patch+yaml", object).await;
+    assert_eq!(code, 409);
+    let said = "uid mismatch: the provided object specified uid u, and no existing object was found";
+    assert!(answer["message"].as_str().unwrap_or_default().ends_with(said), "{answer}");
+}

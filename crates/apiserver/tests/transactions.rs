@@ -59,6 +59,27 @@ async fn operations_on_one_object_make_one_version_of_it() {
     let (_, map) = api.get(&format!("{MAPS}/a")).await;
     assert_eq!(map["data"], json!({"x": "1", "y": "2"}));
     assert_eq!(map["metadata"]["resourceVersion"], done["status"]["results"][2]["resourceVersion"]);
+
+    // the last of them changes nothing: what the ones before it did is written all the same
+    let same = patch("a", json!({"data": {"x": "3"}}));
+    let (code, done) = api.post(TRANSACTIONS, &transaction(json!([same, same]))).await;
+    assert_eq!(code, 201, "{done}");
+    let (_, map) = api.get(&format!("{MAPS}/a")).await;
+    assert_eq!(map["data"], json!({"x": "3", "y": "2"}));
+
+    // changed and deleted: who watches sees it go as it was changed
+    let delete =
+        json!({"verb": "delete", "version": "v1", "resource": "configmaps", "namespace": "default", "name": "a"});
+    let (code, done) =
+        api.post(TRANSACTIONS, &transaction(json!([patch("a", json!({"data": {"x": "4"}})), delete]))).await;
+    assert_eq!(code, 201, "{done}");
+    let from = map["metadata"]["resourceVersion"].as_str().unwrap();
+    let (_, events) = api.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={from}")).await;
+    let events: Vec<Value> = events.as_str().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> =
+        events.iter().map(|e| (e["type"].as_str().unwrap(), e["object"]["data"]["x"].as_str())).collect();
+    assert_eq!(seen, [("MODIFIED", Some("4")), ("DELETED", Some("4"))]);
+    assert_eq!(api.get(&format!("{MAPS}/a")).await.0, 404);
 }
 
 #[tokio::test]

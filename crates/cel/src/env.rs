@@ -108,19 +108,19 @@ impl Env {
     }
 
     /// Templates and our own expressions: Kubernetes' functions, and mathematics, base64 and
-    /// `cel.bind` besides.
+    /// `cel.bind` besides; lists and maps of mixed types, as JSON has them.
     pub fn templates() -> Self {
         let mut env = Self::kubernetes_crd();
         env.functions = ALL_FUNCTIONS.clone();
+        env.homogeneous_literals = false;
         env.syntax =
             Syntax { optional: true, two_variables: true, sort_by: true, bind: true, math: true, quoted_fields: false };
         env
     }
 
-    /// The language as specified, with lists of mixed types and literals checked when evaluated.
+    /// The language as specified, with literals checked when evaluated.
     pub fn standard() -> Self {
         let mut env = Self::templates();
-        env.homogeneous_literals = false;
         env.validate_literals = false;
         env.unique_keys = true;
         env.syntax.quoted_fields = true;

@@ -70,9 +70,14 @@ impl<'a: 'b, 'b> Evaluator<'a, 'b> {
     fn field(&mut self, value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalError> {
         match value {
             Value::Map(map) => map.field(field, self.ctx.budget).transpose(),
-            Value::Optional(Some(inner)) => self.field(inner, field),
+            Value::Optional(Some(inner)) => match &**inner {
+                Value::Map(_) | Value::Optional(_) => self.field(inner, field),
+                // That a field may not be there is said of what has fields.
+                other => Err(EvalError::overload(format!("select of '{field}' from {}", other.type_name()))),
+            },
             Value::Optional(None) => Ok(None),
-            other => Err(EvalError::overload(format!("select of '{field}' from {}", other.type_name()))),
+            // Of what has no fields none is there.
+            _ => Ok(None),
         }
     }
 

@@ -103,6 +103,8 @@ fn rules_hold() {
 fn rules_fail_as_kubernetes_says() {
     for (source, message) in [
         ("self.labels['nope'] == ''", "no such key: nope"),
+        ("dyn(null).metadata.name == ''", "no such key: metadata"),
+        ("dyn(1).x == ''", "no such key: x"),
         ("self.li[5] > 0", "index out of bounds: 5"),
         ("self.i / 0 > 0", "division by zero"),
         ("self.i + 9223372036854775807 > 0", "integer overflow"),

@@ -97,6 +97,7 @@ fn ask(n: u64) -> Ask {
         upper: Box::new([None, None]),
         resource_name: None,
         needed: true,
+        barred: Box::default(),
     }
 }
 

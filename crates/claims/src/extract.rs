@@ -167,6 +167,7 @@ pub fn ask(rules: &Rules, object: &Json, needed: bool, node: Option<Labels>) -> 
         upper,
         resource_name: name(&spec["resourceName"]),
         needed,
+        barred: Box::default(),
     })
 }
 
@@ -181,9 +182,31 @@ pub fn class_fields(object: &Json) -> &Json {
     if object["spec"].is_object() { &object["spec"] } else { object }
 }
 
+/// What a class makes its resources of.
+pub fn templates(class: &Json) -> impl Iterator<Item = &Json> {
+    let fields = class_fields(class);
+    let several = fields["templates"].as_array().into_iter().flatten().map(|item| &item["template"]);
+    std::iter::once(&fields["template"]).chain(several)
+}
+
+/// A class as templates see it: with its fields under `spec` and at the top, wherever they were written.
+pub(crate) fn class_view(object: &Json) -> Json {
+    let mut fields = class_fields(object).clone();
+    let mut view = serde_json::json!({});
+    if let Some(fields) = fields.as_object_mut() {
+        ["apiVersion", "kind", "metadata", "spec", "status"].iter().for_each(|key| drop(fields.remove(*key)));
+        view = Json::Object(fields.clone());
+    }
+    for key in ["apiVersion", "kind", "metadata"] {
+        view[key] = object[key].clone();
+    }
+    view["spec"] = fields;
+    view
+}
+
 /// The expression, if the text is nothing but `${…}`.
 fn expression(value: &Json) -> Option<Arc<str>> {
-    value.as_str()?.strip_prefix("${")?.strip_suffix('}').map(Arc::from)
+    crate::template::whole(value).map(Arc::from)
 }
 
 /// A class as matching sees it; `served`: whether a manager serves it.
@@ -252,7 +275,11 @@ fn measure(value: &Json, path: &Path) -> Result<Option<Measure>, FieldError> {
             if most.is_some_and(|most| most < least) {
                 return Err(path.field("max").error(format!("is less than min, which is {least}")));
             }
-            Measure::Between(least, most)
+            let usual = bound("default")?;
+            if let Some(usual) = usual.filter(|usual| *usual < least || most.is_some_and(|most| *usual > most)) {
+                return Err(path.field("default").error(format!("is {usual}, which is not between min and max")));
+            }
+            Measure::Between { least, most, usual: usual.unwrap_or(least) }
         }
         Json::Array(items) => {
             let read =

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::extract::offer;
+use crate::extract::{ask, offer};
 use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_UID, RETAINED, condition_of};
 use crate::types::ResourceType;
 
@@ -160,10 +160,36 @@ fn bound_pairs_agree(world: &World<'_>) -> Vec<(String, String)> {
             Some(resource) if phase(resource) != "Bound" => {
                 broken.push((name(claim), format!("is Bound to {}, which is {}", name(resource), phase(resource))));
             }
-            Some(_) => {}
+            Some(resource) => broken.extend(differences(world.kind, claim, resource).map(|why| (name(claim), why))),
         }
     }
     broken
+}
+
+/// What a bound claim asked for and its resource has not. What it asks for since, it is given as the resource grows: of amounts, what
+/// was reserved for it counts.
+fn differences<'d>(kind: &'d ResourceType, claim: &'d Value, resource: &'d Value) -> impl Iterator<Item = String> + 'd {
+    let rules = kind.rules();
+    let (seen, called) = (offer(&rules, resource), name(resource));
+    let wants = ask(&rules, claim, true, None).map(|ask| ask.wish.attributes.clone()).unwrap_or_default();
+    let mut all = Vec::new();
+    for (i, want) in wants.iter().enumerate() {
+        let (attribute, has) = (&rules.attributes[i], seen.shape.attributes[i].as_ref());
+        if want.as_ref().is_some_and(|want| !attribute.satisfied(want, has)) {
+            let field = |name: &str| Some(&claim["spec"][name]).filter(|value| !value.is_null());
+            let asked = field(&attribute.name).or_else(|| field(attribute.alias.as_deref()?));
+            let has = has.map_or_else(|| "not said".to_owned(), |has| has.json().to_string());
+            all.push(format!("{} of {called} is {has}, asked {}", attribute.name, asked.unwrap_or(&Value::Null)));
+        }
+    }
+    let own = seen.refs.iter().find(|r| *r.uid == *uid(claim));
+    for (i, capacity) in rules.capacities.iter().enumerate() {
+        let reserved = own.and_then(|r| r.amounts.get(i).copied()).unwrap_or_default();
+        if reserved > seen.capacity[i] {
+            all.push(format!("{called} has {} {}, and {reserved} is its", seen.capacity[i], capacity.name));
+        }
+    }
+    all.into_iter()
 }
 
 fn no_dangling_reference(world: &World<'_>) -> Vec<(String, String)> {
@@ -271,5 +297,35 @@ mod tests {
         let too_many = "no more claims or amount than a resource has";
         assert_eq!(broken(None), BTreeSet::from([too_many]));
         assert_eq!(broken(Some(Vec::new())), BTreeSet::from([too_many, HAS_ITS_CLAIM]));
+    }
+
+    /// What an older version, or somebody with enough rights, may have left.
+    #[test]
+    fn a_bound_pair_agrees_in_what_was_asked_and_reserved() {
+        let kind = json!({"spec": {
+            "group": "a.example.com", "version": "v1", "names": {"resource": "Database"},
+            "attributes": {"engine": {"type": "string"}}, "capacities": {"storage": {}},
+        }});
+        let kind = ResourceType::parse(&kind).unwrap();
+        let check = |engine: &str, capacity: &str, asked: &str, expected: &[&str]| {
+            let claim = json!({
+                "kind": "DatabaseClaim", "metadata": {"namespace": "n", "name": "c", "uid": "u"}, "status": {"phase": "Bound"},
+                "spec": {"engine": "mysql", "resourceName": "d", "resources": {"requests": {"storage": asked}}},
+            });
+            let reference = json!({"namespace": "n", "name": "c", "uid": "u", "amounts": {"storage": "5Gi"}});
+            let resource = json!({
+                "kind": "Database", "metadata": {"name": "d", "uid": "r"}, "status": {"phase": "Bound"},
+                "spec": {"engine": engine, "capacity": {"storage": capacity}, "claimRefs": [reference]},
+            });
+            let (claims, resources) = (Some(vec![&claim]), vec![&resource]);
+            let world = World { kind: &kind, claims, resources, implementations: Vec::new() };
+            let said: Vec<String> = violations(&world, true).into_iter().map(|v| v.message).collect();
+            assert_eq!(said, expected, "{engine} {capacity}");
+        };
+        check("mysql", "5Gi", "5Gi", &[]);
+        // it is being made larger
+        check("mysql", "5Gi", "9Gi", &[]);
+        check("postgres", "5Gi", "5Gi", &["engine of Database d is \"postgres\", asked \"mysql\""]);
+        check("mysql", "4Gi", "5Gi", &["Database d has 4Gi storage, and 5Gi is its"]);
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing here knows a clock, a network or a runtime: every function takes what is and says what is to be done.
 
 pub mod amount;
+pub mod declared;
 pub mod errors;
 pub mod expressions;
 pub mod extract;

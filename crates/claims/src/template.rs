@@ -78,22 +78,43 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Every expression in a template, with the path of its string.
-pub fn expressions(template: &Value) -> Result<Vec<(String, String)>, FieldError> {
+/// An expression of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The path of its string.
+    pub field: String,
+    /// The expression.
+    pub expression: String,
+    /// Whether the string is nothing else.
+    pub alone: bool,
+}
+
+/// The expression that a text is as a whole.
+pub fn whole(value: &Value) -> Option<String> {
+    match parts(value.as_str()?).ok()?.as_mut_slice() {
+        [Part::Expression(expression)] => Some(std::mem::take(expression)),
+        _ => None,
+    }
+}
+
+/// Every expression in a template.
+pub fn expressions(template: &Value) -> Result<Vec<Placed>, FieldError> {
     let mut all = Vec::new();
     collect(template, &Path::root(), 0, &mut all)?;
     Ok(all)
 }
 
-fn collect(value: &Value, path: &Path, depth: usize, all: &mut Vec<(String, String)>) -> Result<(), FieldError> {
+fn collect(value: &Value, path: &Path, depth: usize, all: &mut Vec<Placed>) -> Result<(), FieldError> {
     if depth > MAX_DEPTH {
         return Err(path.error("nests too deeply"));
     }
     match value {
         Value::String(text) => {
-            for part in parts(text).map_err(|e| path.error(e))? {
+            let parts = parts(text).map_err(|e| path.error(e))?;
+            let alone = parts.len() == 1;
+            for part in parts {
                 if let Part::Expression(expression) = part {
-                    all.push((path.to_string(), expression));
+                    all.push(Placed { field: path.to_string(), expression, alone });
                 }
             }
         }
@@ -127,7 +148,7 @@ pub fn check(template: &Value) -> Vec<FieldError> {
     match expressions(template) {
         Err(error) => errors.push(error),
         Ok(all) => {
-            for (path, expression) in all {
+            for Placed { field: path, expression, .. } in all {
                 let fixed = ["apiVersion", "kind", "metadata.namespace"].contains(&path.as_str());
                 let (claim, class) = (mentions(&expression, "claim"), mentions(&expression, "class"));
                 if fixed && claim {

@@ -227,9 +227,16 @@ pub struct Ask {
     pub resource_name: Option<Arc<str>>,
     /// Whether a consumer needs it now; only late-binding classes care.
     pub needed: bool,
+    /// Classes that who made it may not use: what is of them is not even looked at, unless it is named or reserved.
+    pub barred: Box<[Arc<str>]>,
 }
 
 impl Ask {
+    /// Whether who made it may not use a class.
+    pub(crate) fn is_barred(&self, class: Option<&Arc<str>>) -> bool {
+        class.is_some_and(|class| self.barred.contains(class))
+    }
+
     /// The bounds of the amounts, as keys of the index.
     pub(crate) fn floor(&self, rules: &Rules) -> Vec<i128> {
         (0..rules.capacities.len()).map(|i| self.lower.get(i).copied().unwrap_or_default().nanos()).collect()
@@ -259,7 +266,14 @@ pub enum Source<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// As much as is asked, within these bounds.
-    Between(Amount, Option<Amount>),
+    Between {
+        /// No less than this.
+        least: Amount,
+        /// No more than this.
+        most: Option<Amount>,
+        /// So much for a claim that asks for none.
+        usual: Amount,
+    },
     /// One of these; the smallest that satisfies.
     OneOf(Vec<Amount>),
     /// Computed from the claim.
@@ -323,11 +337,11 @@ impl Profile {
     pub fn bound(&mut self, capacity: usize, most: Amount) {
         let Some(measure) = self.capacity.get_mut(capacity) else { return };
         *measure = match measure.take() {
-            None => Some(Measure::Between(Amount::ZERO, Some(most))),
+            None => Some(Measure::Between { least: Amount::ZERO, most: Some(most), usual: Amount::ZERO }),
             // what it says makes no sense here shows when it is tried
-            Some(Measure::Between(least, _)) if least > most => Some(Measure::OneOf(vec![most])),
-            Some(Measure::Between(least, said)) => {
-                Some(Measure::Between(least, Some(said.map_or(most, |said| said.min(most)))))
+            Some(Measure::Between { least, .. }) if least > most => Some(Measure::OneOf(vec![most])),
+            Some(Measure::Between { least, most: said, usual }) => {
+                Some(Measure::Between { least, most: Some(said.map_or(most, |said| said.min(most))), usual })
             }
             Some(Measure::OneOf(amounts)) if amounts.iter().any(|a| *a <= most) => {
                 Some(Measure::OneOf(amounts.into_iter().filter(|a| *a <= most).collect()))

@@ -227,6 +227,24 @@ fn what_vanished_is_lost_never_replaced_and_heals() {
 }
 
 #[test]
+fn a_resource_that_is_deleted_says_what_it_waits_for() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");
+    api.settle(&kind);
+    let (r, thing) = (key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+    api.patch(&thing, &json!({"metadata": {"finalizers": ["example.com/hold"]}}), false);
+    api.delete(&r);
+    api.settle(&kind);
+    let status = &api.objects[&r]["status"];
+    assert_eq!(status["reason"], json!("Deleting"));
+    let message = status["message"].to_string();
+    assert!(message.contains("it goes when its implementation is gone, Thing r"), "{message}");
+    api.patch(&thing, &json!({"metadata": {"finalizers": []}}), false);
+    api.settle(&kind);
+    assert!(!api.objects.contains_key(&r) && !api.objects.contains_key(&thing));
+}
+
+#[test]
 fn drift_is_corrected_and_a_taken_name_is_said() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(json!({"apiVersion": "p/v1", "kind": "Thing", "metadata": {"name": "r", "namespace": "conductor-system"}, "spec": {}})).expect("created");
@@ -376,6 +394,37 @@ fn whoever_leaves_a_shared_resource_has_nothing_that_works() {
 }
 
 #[test]
+fn whoever_has_a_login_of_its_own_leaves_the_others_theirs() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("shared", "50Gi", "Retain", 3, true)).expect("created");
+    api.settle(&kind);
+    let thing = key("Thing", "conductor-system", "shared");
+    api.patch(&thing, &json!({"status": {"connections": []}}), true);
+    for name in ["a", "b"] {
+        api.create(claim(name, "10Gi", "fast")).expect("created");
+    }
+    api.settle(&kind);
+    let uid = |api: &Api, name: &str| {
+        api.objects[&key("DatabaseClaim", "apps", name)]["metadata"]["uid"].as_str().expect("has one").to_owned()
+    };
+    let annotation = |api: &Api, name: &str| api.objects[&thing]["metadata"]["annotations"][name].clone();
+    let told = |api: &Api| annotation(api, "conductor.io/claim-uids").as_str().unwrap_or_default().to_owned();
+    let (a, b) = (uid(&api, "a"), uid(&api, "b"));
+    assert_eq!(told(&api), format!("{a} {b}"));
+    let amounts = api.objects[&key("DatabaseClaim", "apps", "a")]["status"]["capacity"].clone();
+    assert_eq!(amounts, json!({"storage": "10Gi"}), "its part of 50Gi");
+    api.delete(&key("DatabaseClaim", "apps", "a"));
+    api.settle(&kind);
+    assert_eq!(told(&api), b);
+    assert!(annotation(&api, "conductor.io/rotate").is_null(), "nothing is replaced for the other");
+    assert!(api.objects[&key("Database", "", "shared")]["metadata"]["annotations"]["conductor.io/shut"].is_null());
+    api.delete(&key("DatabaseClaim", "apps", "b"));
+    api.settle(&kind);
+    assert_eq!(told(&api), "", "nobody has one");
+    assert_sound(&api, true);
+}
+
+#[test]
 fn old_credentials_end_when_the_secret_of_every_claim_has_the_new_ones() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("shared", "50Gi", "Retain", 2, true)).expect("created");
@@ -491,7 +540,7 @@ fn a_bound_claim_grows_as_its_class_lets_it() {
     api.create(claim("other", "10Gi", "fast")).expect("created");
     api.settle(&kind);
     grow(&mut api, "20Gi");
-    assert_eq!(said(&api), (json!("30Gi"), Value::Null));
+    assert_eq!(said(&api), (json!("20Gi"), Value::Null));
     grow(&mut api, "25Gi");
-    assert_eq!(said(&api), (json!("35Gi"), json!("Resized")));
+    assert_eq!(said(&api), (json!("25Gi"), json!("Resized")));
 }

@@ -48,8 +48,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// As many as CI runs, or as PROPTEST_CASES says.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn crashes_races_and_stale_looks_leave_no_trace(

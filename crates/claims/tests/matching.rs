@@ -153,6 +153,7 @@ fn read_ask(rules: &Rules, raw: &RawAsk) -> Ask {
             .collect(),
         resource_name: (*named < 3).then(|| text("r", *named)),
         needed: *mode < 3,
+        barred: if *named % 5 == 4 { Box::new([text("class", 1)]) } else { Box::default() },
     }
 }
 
@@ -172,7 +173,15 @@ fn profiles(raw: u8) -> Vec<Profile> {
         all.push(Profile {
             name: "class1".into(),
             attributes: Box::new([Some(Source::OneOf(vec![Value::Text("engine1".into())])), None, None]),
-            capacity: Box::new([Some(Measure::Between(Amount::units(1), Some(Amount::units(3)))), None, None]),
+            capacity: Box::new([
+                Some(Measure::Between {
+                    least: Amount::units(1),
+                    most: Some(Amount::units(3)),
+                    usual: Amount::units(2),
+                }),
+                None,
+                None,
+            ]),
             capabilities: None,
             modes: None,
             provisions: raw & 2 != 0,
@@ -262,7 +271,8 @@ proptest! {
             }
         }
         if matches!(decision, Decision::Wait { .. }) && ledger.remedy.is_none() && ask.needed && ask.resource_name.is_none() {
-            let free = offers.iter().any(|o| o.taken().is_none());
+            let barred = |o: &Offer| o.shape.class.as_ref().is_some_and(|class| ask.barred.contains(class));
+            let free = offers.iter().any(|o| o.taken().is_none() && !barred(o));
             let late_profile = index.profiles().any(|p| p.late);
             prop_assert!(!free || late_profile, "something free could always be had");
         }

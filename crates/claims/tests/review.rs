@@ -112,12 +112,24 @@ fn expressions_are_checked_where_they_are_written() {
     ] {
         create(claim(fine), "");
     }
-    for wrong in
-        ["resource.spec.engnie == 'mysql'", "resource.spec.engine", "'a' + 'b'", "resource.spec. ==", "clam.spec"]
-    {
-        let refused = wrong != "resource.spec.engine";
-        create(claim(wrong), if refused { "spec.expression" } else { "" });
+    for wrong in [
+        "resource.spec.engnie == 'mysql'",
+        "resource.spec.engine",
+        "'a' + 'b'",
+        "resource.spec. ==",
+        "clam.spec",
+        // matching does not know these
+        "resource.spec.reclaimPolicy == 'Delete'",
+        "resource.status.phase == 'Available'",
+        "resource.metadata.annotations['a'] == 'b'",
+        "resource.spec.engine > 5",
+        "resource.spec.highlyAvailable == 'yes'",
+        "resource.spec.highly__dash__available",
+        "claim.metadata.name.size() == 'a'",
+    ] {
+        create(claim(wrong), "spec.expression");
     }
+    create(claim("resource.spec.highlyAvailable"), "");
     let class = |body: Value| of("RelationalDatabaseClass", json!({"spec": body}));
     let template = |size: &str| json!({"apiVersion": "a/v1", "kind": "B", "spec": {"sizes": [{"size": size}]}});
     create(class(json!({"template": template("${claim.spec.resources.requests.storage}-${class.metadata.name}")})), "");
@@ -149,6 +161,118 @@ fn expressions_are_checked_where_they_are_written() {
         "spec.offers.capacity.storage.max",
     );
     create(class(json!({"offers": {"capacity": {"storage": "${claim.spec.size}"}}})), "spec.offers.capacity.storage");
+    for (offer, field) in [
+        (json!({"mim": "1Gi"}), "spec.offers.capacity.storage.mim"),
+        (json!({"min": "1Gi", "max": "4Gi", "step": "1Gi"}), "spec.offers.capacity.storage.step"),
+        (json!({"min": -1}), "spec.offers.capacity.storage.min"),
+        (json!("-1Gi"), "spec.offers.capacity.storage"),
+        (json!(["1Gi", "-1Gi"]), "spec.offers.capacity.storage[1]"),
+        (json!([]), "spec.offers.capacity.storage"),
+        (json!(["1Gi", "2Gi"]), ""),
+        (json!({"min": 0}), ""),
+        (json!({"min": "1Gi", "max": "4Gi", "default": "2Gi"}), ""),
+        (json!({"min": "1Gi", "max": "4Gi", "default": "5Gi"}), "spec.offers.capacity.storage.default"),
+        (json!({"min": "1Gi", "default": "1Mi"}), "spec.offers.capacity.storage.default"),
+    ] {
+        create(class(json!({"offers": {"capacity": {"storage": offer}}})), field);
+    }
+    create(class(json!({"offers": {"version": ">= 5"}})), "spec.offers.version");
+    create(class(json!({"offers": {"version": ["5.6", "5.x || 6"]}})), "spec.offers.version[1]");
+    create(class(json!({"offers": {"version": ["5.6", 8, "8.0.1-rc.1"]}})), "");
+    create(class(json!({"offers": {"engine": []}})), "spec.offers.engine");
+    // what an expression yields must be what its place takes, as far as the type says what it names
+    for (offers, field) in [
+        (json!({"engine": "${claim.spec.highlyAvailable}"}), "spec.offers.engine"),
+        (json!({"engine": "${claim.spec.engine + 1}"}), "spec.offers.engine"),
+        (json!({"engine": "my-${claim.spec.engine}"}), "spec.offers.engine"),
+        (json!({"engine": "${claim.spec.engine}${claim.metadata.name}"}), "spec.offers.engine"),
+        (json!({"engine": ["mysql", "${claim.spec.engine}"]}), "spec.offers.engine[1]"),
+        (json!({"highlyAvailable": "${claim.spec.engine}"}), "spec.offers.highlyAvailable"),
+        (json!({"highlyAvailable": "${claim.spec.engine == 'mysql'}"}), ""),
+        (json!({"version": "${true}"}), "spec.offers.version"),
+        (json!({"version": "${claim.spec.version}"}), ""),
+        (json!({"capacity": {"storage": "${claim.spec.highlyAvailable}"}}), "spec.offers.capacity.storage"),
+        (json!({"capacity": {"storage": "${[claim.spec.engine]}"}}), "spec.offers.capacity.storage"),
+        (json!({"capacity": {"storage": "${claim.spec.resources.requests.storage}"}}), ""),
+    ] {
+        create(class(json!({"offers": offers})), field);
+    }
+    for (wrong, refused) in [
+        ("${claim.spec.engine + 1}", true),
+        ("${claim.spec.engine && true}", true),
+        ("${claim.spec.engine.name}", true),
+        ("${claim.metadata.name + 1}", true),
+        ("${claim.metadata.nmae}", true),
+        ("${class.metadata.name * 2}", true),
+        ("${size(resource.metadata.name) > 'x'}", true),
+        ("x-${claim.metadata.labels}", true),
+        ("x-${claim.spec}", true),
+        ("${claim.spec.highly__dash__available}", true),
+        // read as they are: maps, and anything may be null
+        ("${claim.spec['highly-available']}", false),
+        ("${'engine' in claim.spec}", false),
+        ("${has(claim.spec.engine) ? claim.spec.engine : null}", false),
+        ("${claim.spec.?engine.orValue('x')}", false),
+        ("${{'a': claim.spec.engine, 'b': 1, 'c': [1, 'x']}}", false),
+        ("${claim.metadata.labels}", false),
+        ("x-${claim.spec.engine}-${claim.spec.highlyAvailable}", false),
+        ("${string(claim.spec.version)}", false),
+        ("${claim.metadata.annotations['a'] + '-' + claim.metadata.namespace}", false),
+    ] {
+        let expected = if refused { "spec.template.spec.sizes[0].size" } else { "" };
+        create(class(json!({"template": template(wrong)})), expected);
+    }
+    let labelled = |value: Value| {
+        let mut labelled = template("1");
+        labelled["metadata"] = json!({"label": "foo", "labels": {"a": value}});
+        class(json!({"template": labelled}))
+    };
+    create(labelled(json!("${claim.spec.engine}")), "");
+    create(labelled(json!("${claim.spec.highlyAvailable}")), "spec.template.metadata.labels.a");
+    create(labelled(json!(1)), "spec.template.metadata.labels.a");
+    create(class(json!({"connection": {"password": "secret.password + 1"}})), "spec.connection.password");
+    create(class(json!({"connection": {"port": "5432", "password": "secret.password"}})), "");
+    // what a class says of itself, under spec and at the top
+    for path in ["class.parameters", "class.spec.parameters"] {
+        let fields =
+            |name: &str| json!({"parameters": {"size": 1}, "template": template(&format!("${{{path}.{name}}}"))});
+        create(class(fields("size")), "");
+        create(class(fields("sise")), "spec.template.spec.sizes[0].size");
+        create(of("RelationalDatabaseClass", fields("size")), "");
+        create(of("RelationalDatabaseClass", fields("sise")), "template.spec.sizes[0].size");
+        create(class(json!({"template": template(&format!("${{{path}.size}}"))})), "spec.template.spec.sizes[0].size");
+        create(class(json!({"template": template(&format!("${{has({path}.size) ? {path}.size : 1}}"))})), "");
+    }
+    create(class(json!({"template": template("${resource.status.phase}")})), "spec.template.spec.sizes[0].size");
+    let mut elsewhere = template("1");
+    elsewhere["metadata"] = json!({"namespace": "default"});
+    create(class(json!({"template": elsewhere})), "spec.template.metadata.namespace");
+    elsewhere["metadata"] = json!({"namespace": "conductor-system"});
+    create(class(json!({"template": elsewhere})), "");
+    // connection details of any of several implementations
+    let several = |host: &str| {
+        json!({
+            "templates": [{"name": "data", "template": template("1")}, {"name": "svc", "template": template("1")}],
+            "connection": {"host": host},
+        })
+    };
+    create(class(several("implementations.svc.spec.clusterIP")), "");
+    create(class(several("x-${implementations.data.spec.a}")), "");
+    create(class(several("implementations.service.spec.clusterIP")), "spec.connection.host");
+    create(class(json!({"connection": {"host": "implementations.svc.spec.a"}})), "spec.connection.host");
+    // an implementation that is there is adopted, or one is made
+    let adopting = |more: Value| {
+        let mut spec =
+            json!({"engine": "mysql", "implementationRef": {"apiVersion": "a/v1", "kind": "B", "name": "b"}});
+        for (key, value) in more.as_object().expect("fields") {
+            spec[key] = value.clone();
+        }
+        of("RelationalDatabase", json!({"spec": spec}))
+    };
+    create(adopting(json!({})), "");
+    create(adopting(json!({"template": template("1")})), "spec.implementationRef");
+    let elsewhere = json!({"apiVersion": "a/v1", "kind": "B", "name": "b", "namespace": "kube-system"});
+    create(adopting(json!({"implementationRef": elsewhere})), "spec.implementationRef.namespace");
     // a resource has no claim
     let resource =
         |size: &str| of("RelationalDatabase", json!({"spec": {"engine": "mysql", "template": template(size)}}));
@@ -324,4 +448,109 @@ fn what_claims_use_stays_what_they_were_given() {
     check(spec("mysql", "500Mi", template("A", "1")), "spec.capacity.storage");
     check(spec("postgres", "1Gi", template("A", "1")), "spec.engine");
     check(spec("mysql", "1Gi", template("B", "1")), "spec.template.kind");
+}
+
+/// What the server's OpenAPI says of a kind holds for templates of it.
+#[test]
+fn templates_fit_the_schema_of_their_kind() {
+    let document = json!({"components": {"schemas": {
+        "a.Server": {
+            "type": "object", "required": ["spec"],
+            "x-kubernetes-group-version-kind": [{"group": "a.example.com", "version": "v1", "kind": "Server"}],
+            "properties": {"spec": {"allOf": [{"$ref": "#/components/schemas/a.Spec"}], "default": {}}, "status": {"type": "object"}},
+        },
+        "a.Spec": {
+            "type": "object", "required": ["size", "mode"],
+            "properties": {
+                "size": {"x-kubernetes-int-or-string": true, "pattern": "^[0-9]+([KMGTPE]i)?$"},
+                "mode": {"type": "string", "enum": ["a", "b"], "default": "a"},
+                "count": {"type": "integer"}, "on": {"type": "boolean"},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "ports": {"type": "array", "items": {"type": "object", "required": ["port"], "properties": {"port": {"type": "integer"}}}},
+            },
+        },
+        "a.Scrubbed": {
+            "type": "object",
+            "x-kubernetes-group-version-kind": [{"group": "a.example.com", "version": "v1", "kind": "Scrubbed"}],
+            "properties": {"spec": {"type": "object", "properties": {"scrub": {"type": "integer"}}}},
+        },
+    }}});
+    let types = types();
+    let documents = [document];
+    let verdict = |body: Value| {
+        let object = of("RelationalDatabaseClass", json!({"spec": body}));
+        let snapshot = Snapshot { types: &types, openapi: &documents, ..Snapshot::default() };
+        review(&Request { operation: Operation::Create, object: &object, old: &Value::Null }, &snapshot)
+    };
+    let made = |kind: &str, spec: Value| json!({"apiVersion": "a.example.com/v1", "kind": kind, "metadata": {"label": "foo"}, "spec": spec});
+    let check = |spec: Value, expected: &[&str]| {
+        let fields = match verdict(json!({"template": made("Server", spec.clone())})) {
+            Verdict::Allow(_) => Vec::new(),
+            Verdict::Refuse(errors) => errors.into_iter().map(|e| e.field.replace("spec.template.spec.", "")).collect(),
+        };
+        assert_eq!(fields, expected, "{spec}");
+    };
+    check(json!({"size": "1Gi"}), &[]);
+    check(json!({"size": "${claim.spec.resources.requests.storage}", "count": "${1}", "on": "${true}"}), &[]);
+    check(json!({"siez": "1Gi"}), &["siez", "size"]);
+    check(json!({"size": "much"}), &["size"]);
+    check(json!({"size": 5, "count": "x", "on": 1}), &["count", "on"]);
+    check(json!({"size": 5, "mode": "c"}), &["mode"]);
+    check(json!({"size": 5, "mode": "x-${claim.metadata.name}"}), &[]);
+    check(json!({"size": 5, "labels": {"a": "b"}, "free": {"a": {"b": 1}}}), &[]);
+    check(
+        json!({"size": 5, "labels": {"a": 1}, "ports": [{"port": 1}, {"prot": 1}]}),
+        &["labels.a", "ports[1].prot", "ports[1].port"],
+    );
+    check(json!({"size": 5, "ports": {"port": 1}}), &["ports"]);
+    // what expressions yield has a type as well
+    check(json!({"size": 5, "count": "${claim.spec.engine}", "on": "${size(claim.spec.engine)}"}), &["count", "on"]);
+    check(json!({"size": 5, "count": "${size(claim.spec.engine)}", "on": "${claim.spec.highlyAvailable}"}), &[]);
+    check(json!({"size": 5, "mode": "${1}", "count": "${1}-${2}"}), &["count", "mode"]);
+    check(json!({"size": 5, "labels": "${claim.metadata.labels}", "ports": "${claim.metadata.labels}"}), &["ports"]);
+    check(json!({"size": 5, "labels": {"a": "${size(claim.metadata.name)}"}, "free": {"x": "${1}"}}), &["labels.a"]);
+    check(json!({"size": 5, "mode": "${claim.spec.version}", "count": "${resource.spec.maxClaims}"}), &[]);
+    // what an implementation is, is known of its kind
+    let said = |body: Value, expected: &str| {
+        let mut body = body;
+        body["template"] = made("Server", json!({"size": 1}));
+        let said = match verdict(body.clone()) {
+            Verdict::Allow(_) => String::new(),
+            Verdict::Refuse(errors) => errors.iter().map(ToString::to_string).collect(),
+        };
+        assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{body}: {said}");
+    };
+    said(json!({"readyWhen": "implementation.spec.count > 0 && implementation.spec.ports.all(p, p.port > 0)"}), "");
+    said(json!({"readyWhen": "implementation.status.anything"}), "");
+    said(json!({"readyWhen": "implementation.spec.cuont > 0"}), "undefined field 'cuont'");
+    said(json!({"readyWhen": "implementation.spec.mode > 0"}), "no matching overload");
+    said(json!({"readyWhen": "implementation.spec.count"}), "yields int");
+    said(json!({"readyWhen": "implementation.spec.ports.exists(p, p.prot == 1)"}), "undefined field 'prot'");
+    said(
+        json!({"connection": {"port": "implementation.spec.ports[0].port", "host": "implementation.metadata.name"}}),
+        "",
+    );
+    said(json!({"connection": {"mode": "has(implementation.spec.mode) ? implementation.spec.mode : null"}}), "");
+    said(json!({"connection": {"port": "implementation.spec.port"}}), "undefined field 'port'");
+    // another kind's schema is not known, and binds nobody
+    assert_eq!(verdict(json!({"template": made("Other", json!({"a": 1}))})), Verdict::Allow(Vec::new()));
+
+    let warns = |body: Value, expected: &[&str]| {
+        let Verdict::Allow(warnings) = verdict(body.clone()) else { panic!("{body} is refused") };
+        assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+        for (warning, part) in warnings.iter().zip(expected) {
+            assert!(warning.contains(part), "{warning} does not say {part}");
+        }
+    };
+    let server = || made("Server", json!({"size": 1}));
+    warns(json!({"reclaimPolicy": "Recycle", "template": server()}), &["a Server cannot be scrubbed"]);
+    warns(json!({"reclaimPolicy": "Recycle", "template": made("Scrubbed", json!({}))}), &[]);
+    warns(json!({"reclaimPolicy": "Recycle", "template": made("Other", json!({}))}), &[]);
+    let mut named = server();
+    (named["metadata"]["name"], named["status"]) = (json!("mine"), json!({"a": 1}));
+    warns(
+        json!({"template": named}),
+        &["spec.template.metadata.name has no effect", "spec.template.status has no effect"],
+    );
 }

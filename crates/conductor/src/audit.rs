@@ -50,10 +50,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if !unseen.is_empty() {
         say(&format!("not yours to see, and not checked: {}", unseen.iter().cloned().collect::<Vec<_>>().join(", ")))?;
     }
-    let (_, findings): (Vec<_>, Vec<_>) =
+    let (elsewhere, findings): (Vec<_>, Vec<_>) =
         findings.iter().partition(|f| conductor_local::stray::is_elsewhere(&f.invariant));
     anyhow::ensure!(findings.is_empty(), "{} invariants are broken", findings.len());
     say(match (troubled.as_slice(), unseen.is_empty()) {
+        ([], true) if !elsewhere.is_empty() => "here everything is as it must be; what another left behind is above",
         ([], true) => "everything is as it must be",
         ([], false) => "what is yours to see is as it must be",
         _ => "the books are right; what is Lost or Failed waits for somebody",

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use conductor_claims::lifecycle::condition_of;
 use conductor_managers::Api;
 use serde_json::Value;
 
@@ -65,6 +66,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         anyhow::ensure!(!uri.contains(char::is_control), "uri of its Secret has control characters: it is not shown");
         return say(uri);
     }
+    // the client's own words say what fails, and not why
+    if let Some(why) = unready(&claim) {
+        eprintln!("{name} is not ready: {why}");
+    }
     let mut command = client(&details)?;
     command.args(&args.arguments);
     let program = command.get_program().to_string_lossy().into_owned();
@@ -75,6 +80,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         other => other,
     };
     Err(error).with_context(|| format!("cannot run {program}: apt-get install {package}"))
+}
+
+/// Why a claim cannot be used just now, if it says so.
+fn unready(claim: &Value) -> Option<String> {
+    let (ready, _, message) = condition_of(claim, "Ready")?;
+    (!ready).then(|| message.replace(char::is_control, " "))
 }
 
 /// Where on this machine the files of a claim's volume are.
@@ -194,6 +205,8 @@ fn plain<'v>(key: &str, value: &'v str) -> anyhow::Result<&'v str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn details(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -209,6 +222,17 @@ mod tests {
             assert!(!command.get_args().any(|a| a.to_string_lossy().contains("sesame")), "{command:?}");
         }
         assert!(client(&BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_claim_that_is_not_ready_says_why() {
+        let claim = |status: &str| {
+            let ready = json!({"type": "Ready", "status": status, "reason": "R", "message": "its server ended"});
+            json!({"status": {"conditions": [ready]}})
+        };
+        assert_eq!(unready(&claim("False")).as_deref(), Some("its server ended"));
+        assert_eq!(unready(&claim("True")), None);
+        assert_eq!(unready(&json!({})), None);
     }
 
     #[test]

@@ -33,12 +33,6 @@ pub fn start(
     let mut running = JoinSet::new();
     for provider in providers {
         let name = provider.name;
-        let left = conductor_local::stray::audit(name, &data_dir.join("providers").join(name)).len();
-        if left > 0 {
-            tracing::warn!(
-                "{left} things of provider {name} belong to data directories that were removed: conductor audit"
-            );
-        }
         let home = match Home::open(data_dir, name) {
             Ok(home) => home,
             Err(error) => {
@@ -46,6 +40,13 @@ pub fn start(
                 continue;
             }
         };
+        if let Some(lack) = home.foreign() {
+            tracing::error!("provider {name} does nothing: {lack}");
+        }
+        let left = conductor_local::stray::audit(name, home.path()).len();
+        if left > 0 {
+            tracing::warn!("provider {name} finds {left} left of data directories that were removed: conductor audit");
+        }
         let client = client(name);
         let admin = admin.clone();
         running.spawn(async move {

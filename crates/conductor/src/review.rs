@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use conductor_apiserver::admission::{Admission, Attributes, BoxFuture, Operation as Verb};
+use conductor_claims::extract::class_fields;
+use conductor_claims::lifecycle::PROVISIONED_FOR;
 use conductor_claims::review::{Operation, Request, Snapshot, Verdict, review};
-use conductor_claims::types::ResourceType;
+use conductor_claims::types::{ResourceType, incompatibilities};
 use conductor_machinery::status::Status;
 use conductor_managers::Api;
 use conductor_managers::api::{Names, Sink, Watch};
@@ -48,6 +50,15 @@ impl Known {
         }
     }
 
+    /// All objects of a type whose change they might not survive; none if they cannot be read, for then the change is not let through.
+    async fn objects(&self, object: &Value, old: &Value) -> Option<Vec<Value>> {
+        let (old, new) = (ResourceType::parse(old).ok()?, ResourceType::parse(object).ok()?);
+        if incompatibilities(&old, &new, None).is_empty() {
+            return None;
+        }
+        self.api.get()?.objects_of(&old).await.ok()
+    }
+
     /// The class of a bound claim that asks for other amounts; none if it cannot be read, for then its manager says what becomes of it.
     async fn class_of(&self, types: &[ResourceType], kind: &str, object: &Value, old: &Value) -> Option<Value> {
         let of = types.iter().find(|t| t.names.claim == kind)?;
@@ -57,6 +68,43 @@ impl Known {
         }
         self.api.get()?.get(&of.api_version(), &of.names.class, "", class).await.ok().flatten()
     }
+
+    /// What the server says about the kinds of a class' templates, if they, or what becomes of what they make, are new; what it does not
+    /// say now, it says when the objects are made.
+    async fn schemas(&self, types: &[ResourceType], kind: &str, object: &Value, old: &Value) -> Vec<Value> {
+        let volumes = kind == "VolumeTemplate";
+        // what was made from a class was judged there
+        let own = object["metadata"]["annotations"][PROVISIONED_FOR].is_null();
+        let resource = |t: &ResourceType| own && t.names.resource == kind;
+        let makes = volumes || types.iter().any(|t| t.names.class == kind || resource(t));
+        let policy = |object: &Value| class_fields(object)["reclaimPolicy"].clone();
+        let same = templates(object) == templates(old) && policy(object) == policy(old);
+        let said =
+            ["readyWhen", "connection", "volume"].iter().all(|key| class_fields(object)[key] == class_fields(old)[key]);
+        if !makes || same && said {
+            return Vec::new();
+        }
+        let versions = templates(object).into_iter().filter_map(|template| template["apiVersion"].as_str());
+        let versions = versions.chain(["v1", "storage.k8s.io/v1"].into_iter().filter(|_| volumes));
+        let versions: BTreeSet<&str> = versions.filter(|v| !v.contains(['?', '#', '%', '$', ' '])).collect();
+        let mut documents = Vec::new();
+        for version in versions {
+            let root = if version.contains('/') { "apis" } else { "api" };
+            if let Some(api) = self.api.get()
+                && let Ok(Some(document)) = api.read(&format!("/openapi/v3/{root}/{version}")).await
+            {
+                documents.push(document);
+            }
+        }
+        documents
+    }
+}
+
+/// The templates of a class, or of what makes volumes.
+fn templates(object: &Value) -> Vec<&Value> {
+    let fields = class_fields(object);
+    let several = fields["templates"].as_array().into_iter().flatten().map(|item| &item["template"]);
+    std::iter::once(&fields["template"]).chain(several).filter(|template| template.is_object()).collect()
 }
 
 struct Follower {
@@ -130,6 +178,10 @@ impl Known {
             claims = self.count(&going.api_version(), &going.names.claim).await;
             resources = self.count(&going.api_version(), &going.names.resource).await;
         }
+        let objects = match (kind, request.operation) {
+            ("ResourceType", Operation::Update) => self.objects(request.object, request.old).await,
+            _ => None,
+        };
         let ours = group == "conductor.io";
         let types: Vec<ResourceType> =
             self.types.read().values().filter(|t| ours || t.group == group).cloned().collect();
@@ -139,7 +191,13 @@ impl Known {
             Operation::Update => self.class_of(&types, kind, request.object, request.old).await,
             _ => None,
         };
-        let snapshot = Snapshot { types: &types, managers: &managers, claims, resources, class: class.as_ref() };
+        let openapi = match request.operation {
+            Operation::Delete => Vec::new(),
+            _ => self.schemas(&types, kind, request.object, request.old).await,
+        };
+        let (class, objects) = (class.as_ref(), objects.as_deref());
+        let snapshot =
+            Snapshot { types: &types, managers: &managers, claims, resources, objects, class, openapi: &openapi };
         match review(request, &snapshot) {
             Verdict::Allow(warnings) => Ok(warnings),
             Verdict::Refuse(errors) => {

@@ -6,13 +6,13 @@ use crate::explain::Output;
 use crate::manager::Cluster;
 use crate::out::{say, write};
 
-/// Show a claim or a resource with its consumers, class and implementation, and how they are.
+/// Show what belongs together, and how it is: a claim or a resource, what uses claims (a Pod, Ingress or Service), or what is behind a resource.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  conductor tree pvc/data -n shop\n  conductor tree relationaldatabase/database-445"
+    after_help = "Examples:\n  conductor tree pvc/data -n shop\n  conductor tree relationaldatabase/database-445\n  conductor tree pod/app -n shop\n  conductor tree postgresinstance/database-445"
 )]
 pub struct Args {
-    /// The claim or resource: KIND/NAME, with the kind as kubectl takes it
+    /// Where to begin: KIND/NAME, with the kind as kubectl takes it
     object: String,
     /// Its namespace [default: the context's]
     #[arg(long, short)]

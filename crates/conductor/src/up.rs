@@ -113,7 +113,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let path = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
     let url = format!("https://{}", reachable(listening.address));
     let kubeconfig = server.pki().kubeconfig(&url, "admin", Some("system:masters"))?;
-    pki::write_secret(&path, kubeconfig.as_bytes())?;
+    match pki::write_secret(&path, kubeconfig.as_bytes()) {
+        // A full disk keeps nobody from what is there.
+        Err(error) if path.exists() => tracing::warn!(%error, "the kubeconfig of an earlier start stays as it is"),
+        written => written?,
+    }
 
     let (types, served) = oneshot::channel();
     let managing = tokio::spawn(manage(server.clone(), known, data_dir.clone(), types));

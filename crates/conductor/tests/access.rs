@@ -4,9 +4,15 @@ mod common;
 
 use std::path::Path;
 
+use base64::Engine;
 use common::{Conductor, JSON, Random, block_on};
 use conductor_testkit::wire::{Answer, Endpoint};
+use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 const MERGE: &str = "application/merge-patch+json";
 const BASE: &str = "/api/v1/namespaces/default";
@@ -142,6 +148,11 @@ fn a_secret_has_no_side_door() {
     let (said, log) = (conductor.log(), std::fs::read_to_string(&audit).expect("an audit log"));
     conductor.kill();
     assert!(log.lines().count() > 100 && log.contains("system:serviceaccount:default:robot"), "{log}");
+    for (decision, reason) in [("allow", "RBAC: allowed by RoleBinding"), ("forbid", "")] {
+        let annotations =
+            format!(r#""authorization.k8s.io/decision":"{decision}","authorization.k8s.io/reason":"{reason}"#);
+        assert!(log.contains(&annotations), "{annotations}: {log}");
+    }
     for text in HIDDEN.into_iter().chain([robot.as_str()]) {
         assert!(!said.contains(text), "the log shows {text}");
         assert!(!log.contains(text), "the audit log shows {text}");
@@ -161,6 +172,10 @@ fn credentials_die() {
             send(&admin.with_token(token), "GET", &format!("{BASE}/configmaps"), &Value::Null).await.code
         };
         assert_eq!(code(&own).await, 200);
+        // Not for another account that had the name before.
+        let request = json!({"metadata": {"uid": "another"}, "spec": {}});
+        let answer = send(admin, "POST", &format!("{BASE}/serviceaccounts/robot/token"), &request).await;
+        assert_eq!(answer.code, 409, "{}", answer.json());
         // For somebody else, for something that goes, forged, or of no signature.
         let elsewhere = token(admin, "robot", json!({"audiences": ["vault"]})).await;
         assert_eq!(code(&elsewhere).await, 401);
@@ -454,4 +469,81 @@ fn infrastructure_admins_have_the_kinds_of_the_providers() {
     common::world::soon("may administer pools", || (may("create", pools, "") && may("list", pools, "")).then_some(()));
     assert!(may("update", ("", "secrets"), "conductor-system") && !may("get", ("", "secrets"), "default"));
     assert!(may("list", ("", "nodes"), "") && !may("create", ("", "nodes"), ""));
+}
+
+/// What a browser does: its token among the protocols, since it cannot set headers. The code and, with 101, the socket.
+async fn socket(
+    endpoint: &Endpoint,
+    path: &str,
+    token: &str,
+) -> (u16, WebSocketStream<impl AsyncRead + AsyncWrite + Unpin + use<>>) {
+    let mut stream = endpoint.anonymous().stream(&[b"http/1.1"]).await.expect("connects");
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token);
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nOrigin: https://x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("is sent");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.expect("is answered"));
+    }
+    let answer = String::from_utf8(answer).expect("text").to_lowercase();
+    let code = answer[9..12].parse().expect("a code");
+    if code == 101 {
+        // as the specification has it for this key
+        assert!(answer.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{answer}");
+        assert!(answer.contains("sec-websocket-protocol: base64.binary.k8s.io\r"), "{answer}");
+    }
+    (code, WebSocketStream::from_raw_socket(stream, Role::Client, None).await)
+}
+
+#[test]
+fn watches_over_websocket_have_an_event_in_each_message_and_the_rights_of_their_token() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let conductor = Conductor::start(&directory.path().join("data"), &[]);
+    block_on(async {
+        let admin = &conductor.endpoint;
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]);
+        let robot = account(admin, "robot", rules).await;
+        let selector = "watch=true&labelSelector=watched";
+        let path = format!("{BASE}/configmaps?{selector}");
+        assert_eq!(socket(admin, &format!("{BASE}/secrets?{selector}"), &robot).await.0, 403);
+        assert_eq!(socket(admin, &path, "nonsense").await.0, 401);
+        assert_eq!(socket(admin, &format!("{BASE}/configmaps"), &robot).await.0, 200, "a list is a list");
+
+        let (code, mut watch) = socket(admin, &format!("{path}&timeoutSeconds=3"), &robot).await;
+        assert_eq!(code, 101);
+        watch.send(Message::Ping("still there?".into())).await.expect("is sent");
+        for name in ["a", "b"] {
+            let object = json!({"metadata": {"name": name, "labels": {"watched": "yes"}}});
+            make(admin, &format!("{BASE}/configmaps"), object).await;
+        }
+        let mut said = Vec::new();
+        let mut answered = false;
+        while let Some(message) = watch.next().await {
+            match message.expect("a message") {
+                Message::Text(text) => {
+                    let event: Value = serde_json::from_str(&text).expect("an event");
+                    said.push(format!("{} {}", event["type"], event["object"]["metadata"]["name"]));
+                }
+                Message::Pong(text) => answered = text == "still there?",
+                Message::Close(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(answered, "a ping has its answer");
+        assert_eq!(said, [r#""ADDED" "a""#, r#""ADDED" "b""#], "and then it is over");
+
+        // Whoever talks on and on is not listened to.
+        let (_, mut watch) = socket(admin, &path, &robot).await;
+        let _ = watch.send(Message::Binary(vec![0; 1 << 20].into())).await;
+        let ended = async { while watch.next().await.is_some_and(|said| said.is_ok_and(|said| !said.is_close())) {} };
+        tokio::time::timeout(std::time::Duration::from_secs(30), ended).await.expect("it is ended");
+        // Whoever leaves is let go, and more can come.
+        let (_, mut watch) = socket(admin, &path, &robot).await;
+        watch.close(None).await.expect("is told");
+        assert_eq!(socket(admin, &path, &robot).await.0, 101);
+    });
 }

@@ -26,7 +26,11 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslice
 
 /// A world whose addresses no other test uses: 127.80.N.1 to 127.80.N.20, each of which may be given again after a second.
 fn world(number: u8) -> World {
-    let world = World::new();
+    world_with(number, &[])
+}
+
+fn world_with(number: u8, variables: &[(&str, &str)]) -> World {
+    let world = World::with(variables);
     for pool in ["local", "ports"] {
         soon("a pool", || world.get(&format!("{LOCAL}/addresspools/{pool}")));
     }
@@ -181,10 +185,9 @@ fn requests_reach_living_backends_reloads_lose_none_and_drift_is_corrected() {
     fs::write(&file, right.replace("no Ingress has this host", "hacked")).expect("may");
     let pid = i32::try_from(before["status"]["process"]["pid"].as_i64().expect("says so")).expect("a pid");
     kill(pid, Signal::USR2);
-    answers(to, "elsewhere.example", "/", (404, "hacked"));
+    world.until(&balancer, "aware of it", |b| b["status"]["driftsCorrected"].as_u64() >= Some(1));
     answers(to, "elsewhere.example", "/", (404, "no Ingress"));
     assert_eq!(fs::read_to_string(&file).expect("is there"), right);
-    world.until(&balancer, "aware of it", |b| b["status"]["driftsCorrected"].as_u64() >= Some(1));
 
     // someone removes its directory: it could not be reloaded any more, and is replaced
     fs::remove_dir_all(file.parent().expect("has one")).expect("may");
@@ -222,6 +225,35 @@ fn requests_reach_living_backends_reloads_lose_none_and_drift_is_corrected() {
     world.gone(&balancer);
     assert!(TcpStream::connect(to).is_err() && !file.exists() && world.processes("balancers").is_empty());
     world.audit_is_clean();
+}
+
+#[test]
+fn an_edited_configuration_is_corrected_as_soon_as_it_is_written() {
+    if !has("drift of HAProxy", HAPROXY) {
+        return;
+    }
+    // nothing is looked at because some time went by
+    let world = world_with(12, &[("CONDUCTOR_LOOK_AGAIN_SECONDS", "3600")]);
+    claim(&world, "front", json!({"class": "silver"}));
+    let to = place(&world, "front");
+    let (balancer, object) = behind(&world, "front");
+    let uid = object["metadata"]["uid"].as_str().expect("has one");
+    let file = world.home("balancers").join("haproxy").join(&uid[..18]).join("haproxy.cfg");
+    let right = fs::read_to_string(&file).expect("is there");
+    for drifts in 1..4 {
+        match drifts {
+            1 => fs::write(&file, "rubbish").expect("may"),
+            2 => fs::remove_file(&file).expect("may"),
+            _ => {
+                let edited = file.with_extension("edited");
+                fs::write(&edited, right.replace("no Ingress has this host", "hacked")).expect("may");
+                fs::rename(edited, &file).expect("may");
+            }
+        }
+        world.until(&balancer, "aware of it", |b| b["status"]["driftsCorrected"] == drifts);
+        assert_eq!(fs::read_to_string(&file).expect("is there"), right);
+        answers(to, "elsewhere.example", "/", (404, "no Ingress"));
+    }
 }
 
 /// A certificate for a host, its authority, and the Secret with it.
@@ -538,4 +570,47 @@ fn no_name_of_a_users_leads_to_what_listens_on_this_machine_alone() {
         world.delete_now(&format!("{CLAIMS}/door"));
     }
     assert!(!asked.load(Ordering::SeqCst), "nobody got there");
+}
+
+#[test]
+fn a_balancer_takes_as_many_connections_as_are_asked_for() {
+    if !has("HAProxy", HAPROXY) {
+        return;
+    }
+    let world = world(31);
+    let asked = |n: &str| json!({"class": "silver", "resources": {"requests": {"connections": n}}});
+    claim(&world, "some", asked("1500"));
+    place(&world, "some");
+    let (path, object) = behind(&world, "some");
+    assert_eq!(
+        (&object["spec"]["connections"], &object["status"]["capacity"]["connections"]),
+        (&json!("1500"), &json!("1500"))
+    );
+    let of = |name: &str| world.get(&format!("{CLAIMS}/{name}")).expect("is there");
+    assert_eq!(of("some")["status"]["capacity"], json!({"connections": "1500"}));
+    let uid = object["metadata"]["uid"].as_str().expect("has one");
+    let files = fs::read_dir(world.home("balancers").join("haproxy")).expect("is there").flatten();
+    let own = files.into_iter().find(|f| uid.starts_with(&*f.file_name().to_string_lossy())).expect("has a directory");
+    let configuration = fs::read_to_string(own.path().join("haproxy.cfg")).expect("is there");
+    assert!(configuration.contains("maxconn 1500"), "{path}: {configuration}");
+
+    // what no process here can have is not given in part, and the limit of a claim is none to go past
+    let most = conductor_balancers::haproxy::most_connections();
+    let more = (u64::from(most) + 1).to_string();
+    claim(&world, "many", asked(&more));
+    let limited = |n: &str| json!({"class": "silver", "resources": {"limits": {"connections": n}}});
+    claim(&world, "few", limited("5"));
+    for name in ["many", "few"] {
+        let said = |c: &Value| says(&c["status"]["message"], "connections");
+        let waits = world.until(&format!("{CLAIMS}/{name}"), "saying why it waits", said);
+        assert_eq!(waits["status"]["phase"], "Pending", "{waits}");
+    }
+    // who does not say how many gets what is usual, and no more than a limit
+    claim(&world, "any", json!({"class": "silver"}));
+    claim(&world, "fewer", limited("50"));
+    claim(&world, "least", asked("20"));
+    for (name, expected) in [("any", "1000"), ("fewer", "50"), ("least", "20")] {
+        place(&world, name);
+        assert_eq!(of(name)["status"]["capacity"]["connections"], expected, "{name}");
+    }
 }

@@ -162,4 +162,18 @@ fn whoever_may_not_see_a_volume_is_told_so() {
         let own = ["Secret", "ConfigMap"].map(|kind| tree.contains(&format!("{kind} default/front-loadbalancer")));
         own.iter().all(|own| *own).then_some(())
     });
+    // and from what is behind it, and from who uses it, one finds it
+    let named = world.until(&format!("{claims}/front"), "named", |c| c["spec"]["resourceName"].is_string());
+    let behind = format!("portforward/{}", named["spec"]["resourceName"].as_str().unwrap_or_default());
+    let tree = world.conductor(&["tree", &behind]);
+    assert!(tree.contains("IngressClaim default/front  Bound") && tree.contains("LoadBalancerClass bronze"), "{tree}");
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]},
+        "metadata": {"name": "web", "annotations": {"network.conductor.io/claim": "front"}},
+    });
+    world.create("/api/v1/namespaces/default/services", &service);
+    let tree = world.conductor(&["tree", "svc/web"]);
+    assert!(tree.contains("IngressClaim default/front") && tree.contains("PortForward conductor-system/"), "{tree}");
+    let (fine, said) = world.run(&["tree", "configmap/kube-root-ca.crt"]);
+    assert!(!fine && said.contains("is behind no resource"), "{said}");
 }

@@ -11,11 +11,19 @@ use serde_json::json;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
+/// Whether a small file system can be mounted here; said if not.
+fn may_mount() -> bool {
+    let probe = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    let may = probe.is_ok_and(|output| output.status.success());
+    if !may {
+        eprintln!("skipped: mounting a small file system needs root and unshare");
+    }
+    may
+}
+
 #[test]
 fn a_full_disk_refuses_writes_only_and_recovers() {
-    let probe = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: mounting a small file system needs root and unshare");
+    if !may_mount() {
         return;
     }
     let directory = tempfile::tempdir().expect("makes a directory");
@@ -59,6 +67,20 @@ fn a_full_disk_refuses_writes_only_and_recovers() {
         for _ in 0..3 {
             assert_eq!(create("more".into()).await.code, 500);
         }
+        // What is left may be enough for something small: until nothing is.
+        let ready = async |path: &str| endpoint.request("GET", path, None).await.expect("answers").code;
+        let small = async |name: &str| {
+            let object = json!({"metadata": {"name": name}}).to_string();
+            endpoint.request("POST", PATH, Some((JSON, object.as_bytes()))).await.expect("answers").code
+        };
+        while ready("/readyz").await != 500 {
+            let name = format!("object-{}", written.len());
+            if small(&name).await == 201 {
+                written.push(name);
+            }
+            assert!(written.len() < 3000, "the disk does not get full");
+        }
+        assert_eq!(ready("/livez").await, 200, "a restart would not help");
         // Reads go on, and show nothing of what was refused.
         assert_eq!(endpoint.request("GET", &format!("{PATH}/before"), None).await.expect("answers").code, 200);
         assert_eq!(endpoint.request("GET", &format!("{PATH}/more"), None).await.expect("answers").code, 404);
@@ -68,6 +90,10 @@ fn a_full_disk_refuses_writes_only_and_recovers() {
 
         std::fs::remove_file(inside.join("ballast")).expect("is removed");
         let started = Instant::now();
+        while ready("/readyz").await != 200 {
+            assert!(started.elapsed() < Duration::from_secs(20), "there is room again, but the server does not see it");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         while create("more".into()).await.code != 201 {
             assert!(started.elapsed() < Duration::from_secs(20), "there is room again, but nothing is written");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -100,4 +126,30 @@ fn fill(path: &std::path::Path) {
     let mut file = std::fs::File::create(path).expect("is made");
     while file.write_all(&[1; 64 * 1024]).is_ok() {}
     while file.write_all(&[1; 512]).is_ok() {}
+}
+
+#[test]
+fn with_a_full_disk_what_is_there_is_served_again() {
+    if !may_mount() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let [data, log] = ["data", "log"].map(|name| directory.path().join(name));
+    std::fs::create_dir(&data).expect("is made");
+    let script = r#"
+        up() { "$1" up --listen 127.0.0.1:0 --data-dir "$0/own" >"$2" 2>&1 & pid=$!
+            until grep -q "is ready\|^error" "$2"; do sleep 0.1; done; }
+        mount -t tmpfs -o size=48m none "$0" || exit 9
+        up "$1" "$2"; kill -9 $pid; wait $pid
+        # What a kill left half-written is cut off by the next start, which makes a little room.
+        for again in 1 2 3; do
+            dd if=/dev/zero of="$0/ballast$again" bs=4k 2>/dev/null
+            up "$1" "$2"; kill $pid; wait $pid
+            grep -q "stays as it is" "$2" && break
+        done"#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(&data).arg(env!("CARGO_BIN_EXE_conductor")).arg(&log);
+    command.output().expect("runs");
+    let said = std::fs::read_to_string(&log).expect("a log");
+    assert!(said.contains("is ready") && said.contains("kubeconfig of an earlier start stays as it is"), "{said}");
 }

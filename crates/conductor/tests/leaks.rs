@@ -104,7 +104,7 @@ fn nothing_left<T: std::fmt::Debug>(what: &str, but: usize, look: impl Fn() -> V
         if left.len() == but {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{what} is left: {left:?}");
+        assert!(begun.elapsed() < PATIENCE, "{what} is left: {left:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -174,8 +174,7 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
         }
     }
     for path in EMPTY {
-        let left = || world.list(path).is_empty().then_some(());
-        soon(&format!("empty: {path}"), left);
+        nothing_left(path, 0, || world.list(path));
     }
     if shared {
         world.until(&format!("{INSTANCES}/shared"), "ready", ready);

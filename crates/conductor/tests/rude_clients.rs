@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Conductor, JSON, block_on};
-use conductor_testkit::wire::Endpoint;
+use conductor_testkit::wire::{Connection, Endpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -220,6 +220,93 @@ fn http2_floods_end_their_connection_only() {
     });
     let memory = conductor.memory();
     assert!(memory < 400, "it has {memory} MiB");
+    assert!(conductor.is_alive());
+    assert!(!conductor.log().contains("panicked"), "{}", conductor.log());
+}
+
+/// How many watches the server says there are.
+async fn running(connection: &mut Connection) -> u32 {
+    let metrics = connection.request("GET", "/metrics", None).await.expect("answers");
+    let metrics = String::from_utf8_lossy(&metrics.body);
+    let line = metrics.lines().find_map(|line| line.strip_prefix("apiserver_longrunning_requests "));
+    line.and_then(|count| count.trim().parse().ok()).expect("is said")
+}
+
+#[test]
+fn watches_that_nobody_reads_hold_little_of_large_objects() {
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let mut conductor = Conductor::start(&directory.path().join("data"), &[]);
+    let endpoint = conductor.endpoint.clone();
+    // `:method GET`, `:scheme https`, `:authority x`, `:path`, `accept`.
+    let request = |accept: &str| {
+        let path = format!("{MAPS}?watch=1");
+        let mut block = vec![0x82, 0x87, 0x01, 1, b'x'];
+        for (name, value) in [(&[0x04][..], path.as_str()), (&[0x0f, 0x04], accept)] {
+            block.extend_from_slice(name);
+            block.push(u8::try_from(value.len()).expect("is short"));
+            block.extend_from_slice(value.as_bytes());
+        }
+        block
+    };
+    const WATCHES: u32 = 600;
+    let (json, protobuf) = (request(JSON), request("application/vnd.kubernetes.protobuf"));
+    block_on(async {
+        let before = conductor.memory();
+        let mut connection = endpoint.connect().await.expect("connects");
+        let others = running(&mut connection).await;
+        // It takes what comes and asks for no more: what the connection's first window lets through is little.
+        let mut deaf = endpoint.stream(&[b"h2"]).await.expect("connects");
+        deaf.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("is sent");
+        deaf.write_all(&frame(4, 0, 0, &[])).await.expect("is sent");
+        for number in 0..WATCHES {
+            let block = if number % 2 == 0 { &json } else { &protobuf };
+            deaf.write_all(&frame(1, 5, 2 * number + 1, block)).await.expect("is sent");
+        }
+        deaf.flush().await.expect("is sent");
+        let there = tokio::spawn(async move {
+            loop {
+                let mut head = [0; 9];
+                deaf.read_exact(&mut head).await.expect("goes on");
+                let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+                deaf.read_exact(&mut payload).await.expect("goes on");
+                if (head[3], head[4]) == (6, 0) {
+                    deaf.write_all(&frame(6, 1, 0, &payload)).await.expect("is sent");
+                    deaf.flush().await.expect("is sent");
+                }
+            }
+        });
+        while running(&mut connection).await < others + WATCHES {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut reader =
+            endpoint.connect().await.expect("connects").watch(&format!("{MAPS}?watch=1")).await.expect("watches");
+        for number in 0..14_u8 {
+            let text = char::from(b'a' + number).to_string().repeat(900_000);
+            let body = format!(r#"{{"metadata":{{"name":"large"}},"data":{{"text":"{text}"}}}}"#);
+            let (method, path) = match number {
+                0 => ("POST", MAPS.to_owned()),
+                _ => ("PUT", format!("{MAPS}/large")),
+            };
+            let made = connection.request(method, &path, Some((JSON, body.as_bytes()))).await.expect("answers");
+            assert!(made.code < 300, "{}", made.code);
+            // Who reads gets all of them.
+            loop {
+                let line = reader.line().await.expect("is read").expect("goes on");
+                let event: serde_json::Value = serde_json::from_slice(&line).expect("an event");
+                if event["object"]["metadata"]["name"] == "large" {
+                    assert!(event["object"]["data"]["text"] == text.as_str());
+                    break;
+                }
+            }
+        }
+        serves(&endpoint, "deaf").await;
+        // A copy of one event for each would be 540 MB.
+        let memory = conductor.memory().saturating_sub(before);
+        println!("{WATCHES} watches hold {memory} MiB");
+        assert!(memory < 300, "they hold {memory} MiB");
+        assert!(running(&mut connection).await >= WATCHES && !there.is_finished(), "they are still there");
+        there.abort();
+    });
     assert!(conductor.is_alive());
     assert!(!conductor.log().contains("panicked"), "{}", conductor.log());
 }

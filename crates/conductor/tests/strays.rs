@@ -1,12 +1,13 @@
-//! A data directory that is removed while something of it runs: the next Conductor, here or elsewhere, says what is left.
+//! A data directory that is removed while something of it runs: the next Conductor, here or elsewhere, says what is left. One that is
+//! copied or moved: what it has elsewhere is one's at a time.
 
 mod common;
 
 use std::fs;
 use std::process::Command;
 
-use common::database::{CLAIMS, behind, claim, server};
-use common::world::{POSTGRES, World, has, may_mount, soon};
+use common::database::{CLAIMS, behind, claim, server, sql, sql_soon};
+use common::world::{POSTGRES, World, condition, has, may_mount, ready, says, soon};
 use conductor_volumes::mounts;
 use serde_json::json;
 
@@ -61,4 +62,52 @@ fn what_a_removed_data_directory_leaves_is_found_here_and_elsewhere() {
     fs::create_dir(&world.data).expect("may");
     world.start_conductor();
     finds(&world, true, &[&process, "no-leftover-process"]);
+}
+
+#[test]
+fn a_copy_of_a_data_directory_touches_nothing_of_the_original() {
+    let test = "a copied data directory";
+    if !has(test, POSTGRES) || !may_mount(test) {
+        return;
+    }
+    let mut world = World::private();
+    claim(&world, "db", json!({"class": "postgres"}));
+    let details = world.details(CLAIMS, "db");
+    sql(&details, "create table kept as select 1 as one").expect("may");
+    let home = world.home("databases");
+    assert!(home.starts_with("/var/lib/conductor"), "{}", home.display());
+
+    let mut copy = world.copy();
+    let (path, _) = behind(&copy, "db");
+    let why = format!("belongs to the data directory {}", world.data.display());
+    let said = copy.until(&path, "not touched", |object| !ready(object));
+    let condition = condition(&said, "Ready");
+    assert!(condition["reason"] == "Unavailable" && says(&condition["message"], &why), "{condition}");
+    assert!(copy.log().contains("provider databases does nothing") && copy.log().contains(&why), "{}", copy.log());
+    let provider = "/apis/conductor.io/v1alpha1/providers/databases";
+    copy.until(provider, "unavailable", |p| says(&p["status"]["lacks"], &why));
+    soon("said of the classes", || copy.conductor(&["classes"]).contains(&why).then_some(()));
+    let (fine, said) = copy.audit();
+    assert!(!fine && said.contains(&why) && said.contains("home-is-own"), "{said}");
+    copy.delete(&format!("{CLAIMS}/db"));
+    copy.until(&path, "kept", |object| {
+        says(&common::world::condition(object, "Ready")["message"], "cannot be removed")
+    });
+    assert_eq!(sql(&details, "select one from kept").as_deref(), Ok("1"));
+    copy.kill_conductor();
+
+    // what was moved is where it is now, for itself and for others
+    world.kill_conductor();
+    let moved = world.data.with_file_name("moved");
+    fs::rename(&world.data, &moved).expect("may");
+    world.data = moved;
+    world.start_conductor();
+    let of = || fs::read_link(home.with_file_name("of")).expect("is there");
+    soon("known where it is", || (of() == world.data.join("providers")).then_some(()));
+    world.audit_is_clean();
+    world.until(&format!("{CLAIMS}/db"), "ready", ready);
+    assert_eq!(sql_soon(&details, "select one from kept"), "1");
+    let elsewhere = World::new();
+    let (_, found) = elsewhere.audit();
+    assert!(!found.contains(home.to_str().expect("is text")), "{found}");
 }

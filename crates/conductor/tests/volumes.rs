@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use common::world::{World, condition, may_mount, ready, says, soon};
@@ -186,7 +187,7 @@ fn what_someone_unmounts_is_mounted_again_and_what_someone_deletes_is_lost_and_n
     if !may_mount("lost images") {
         return;
     }
-    let world = World::new();
+    let mut world = World::with(&[("CONDUCTOR_LOOK_AGAIN_SECONDS", "3600")]);
     claim(&world, "files", "silver", "8Mi");
     let volume = volume(&world, "files");
     let (at, path) = (place(&volume), format!("{IMAGES}/{}", name(&volume)));
@@ -194,17 +195,26 @@ fn what_someone_unmounts_is_mounted_again_and_what_someone_deletes_is_lost_and_n
     let image = world.get(&path).expect("is there");
     let file = PathBuf::from(image["status"]["image"]["path"].as_str().expect("says where"));
 
-    // drift
-    mounts::unmount(&at).expect("may");
-    world.poke(&path);
+    // drift, and noticed: nothing is looked at because some time went by
+    let unmount = || rustix::mount::unmount(&at, rustix::mount::UnmountFlags::empty()).expect("may");
+    unmount();
     soon("mounted again", || at.join("kept").exists().then_some(()));
+    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=files";
+    let told = || world.list(events).iter().any(|e| e["reason"] == "MountedAgain").then_some(());
+    soon("an Event", told);
+    // nobody but root writes where it is not
+    world.kill_conductor();
+    unmount();
+    assert_eq!(fs::metadata(&at).expect("is there").permissions().mode() & 0o777, 0);
+    world.start_conductor();
+    soon("mounted again", || at.join("kept").exists().then_some(()));
+    world.until(&path, "ready", ready);
 
     // the file goes while it is mounted: what is in it can still be copied away, and it is said where
     let away = file.with_extension("away");
     fs::rename(&file, &away).expect("may");
     fs::copy(&away, file.with_extension("backup")).expect("may");
     fs::remove_file(&away).expect("may");
-    world.poke(&path);
     let lost = world.until(&path, "lost", |i| condition(i, "Ready")["reason"] == "Lost");
     assert!(says(&condition(&lost, "Ready")["message"], &at.display().to_string()), "{lost}");
     assert_eq!(fs::read(at.join("kept")).expect("is there"), PATTERN);
@@ -212,7 +222,6 @@ fn what_someone_unmounts_is_mounted_again_and_what_someone_deletes_is_lost_and_n
     assert!(!fine && said.contains("image"), "{said}");
     let claimed = world.until(&format!("{CLAIMS}/files"), "lost", |c| c["status"]["phase"] == "Lost");
     assert!(says(&condition(&claimed, "Bound")["message"], "restore"), "{claimed}");
-    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=files";
     let told =
         || world.list(events).iter().any(|e| e["type"] == "Warning" && says(&e["message"], "restore")).then_some(());
     soon("an Event", told);
@@ -225,7 +234,6 @@ fn what_someone_unmounts_is_mounted_again_and_what_someone_deletes_is_lost_and_n
 
     // a backup under its name heals it
     fs::rename(file.with_extension("backup"), &file).expect("may");
-    world.poke(&path);
     world.until(&path, "healed", ready);
     world.until(&format!("{CLAIMS}/files"), "healed", |c| c["status"]["phase"] == "Bound");
     assert_eq!(fs::read(at.join("kept")).expect("is there"), PATTERN);

@@ -1,6 +1,7 @@
 //! The Pod Security Standards: what a Pod may not ask for in a namespace that is `baseline` or `restricted`.
 //!
-//! The newest version of each check is used, whichever version a namespace names.
+//! A namespace may name the version of Kubernetes whose checks it means: those that came later are not made, and what they allowed
+//! is not yet.
 
 use std::collections::BTreeSet;
 
@@ -37,16 +38,19 @@ impl Level {
 /// Why a Pod does not meet a level: a reason and its detail.
 pub type Violation = (String, String);
 
-/// All violations, in Kubernetes' order.
-pub fn violations(level: Level, metadata: &Value, spec: &Value) -> Vec<Violation> {
-    let pod = Pod { metadata, spec };
+/// The newest checks.
+pub const LATEST: u32 = u32::MAX;
+
+/// All violations of the checks of Kubernetes 1.`minor`, in Kubernetes' order.
+pub fn violations(level: Level, minor: u32, metadata: &Value, spec: &Value) -> Vec<Violation> {
+    let pod = Pod { metadata, spec, minor };
     let restricted = level == Level::Restricted;
     let mut found = Vec::new();
     if level == Level::Privileged {
         return found;
     }
     found.extend(pod.app_armor());
-    if !restricted {
+    if !restricted || minor < 22 {
         found.extend(pod.capabilities_baseline());
     }
     found.extend(pod.host_namespaces());
@@ -54,25 +58,30 @@ pub fn violations(level: Level, metadata: &Value, spec: &Value) -> Vec<Violation
         found.extend(pod.host_paths());
     }
     found.extend(pod.host_ports());
-    found.extend(pod.host_probes());
+    if minor >= 34 {
+        found.extend(pod.host_probes());
+    }
     found.extend(pod.privileged());
-    if !restricted {
+    if !restricted || minor < 35 {
         found.extend(pod.proc_mount(false));
     }
     found.extend(pod.se_linux());
-    if !restricted {
+    if minor < 19 {
+        found.extend(pod.seccomp_annotations());
+    } else if !restricted {
         found.extend(pod.seccomp(false));
     }
     found.extend(pod.sysctls());
     found.extend(pod.host_process());
     if restricted {
-        found.extend(pod.escalation());
-        found.extend(pod.capabilities_restricted());
-        found.extend(pod.proc_mount(true));
+        let since = |first: u32, check: &dyn Fn() -> Option<Violation>| if minor >= first { check() } else { None };
+        found.extend(since(8, &|| pod.escalation()));
+        found.extend(since(22, &|| pod.capabilities_restricted()));
+        found.extend(since(35, &|| pod.proc_mount(true)));
         found.extend(pod.volumes());
         found.extend(pod.non_root());
-        found.extend(pod.user());
-        found.extend(pod.seccomp(true));
+        found.extend(since(23, &|| pod.user()));
+        found.extend(since(19, &|| pod.seccomp(true)));
     }
     found
 }
@@ -130,6 +139,8 @@ fn setters(pod: bool, names: &[&str]) -> Option<String> {
 struct Pod<'p> {
     metadata: &'p Value,
     spec: &'p Value,
+    /// Of which version the checks are.
+    minor: u32,
 }
 
 impl<'p> Pod<'p> {
@@ -143,13 +154,14 @@ impl<'p> Pod<'p> {
         self.containers().filter(|own| holds(own)).map(|own| text(&own["name"])).collect()
     }
 
+    /// Whether what only Linux has is nothing to it.
     fn windows(&self) -> bool {
-        self.spec["os"]["name"] == "windows"
+        self.minor >= 25 && self.spec["os"]["name"] == "windows"
     }
 
     /// Whether the Pod has users of its own, so that its root is not the node's.
     fn own_users(&self) -> bool {
-        self.spec["hostUsers"] == false
+        self.minor >= 35 && self.spec["hostUsers"] == false
     }
 
     fn host_namespaces(&self) -> Option<Violation> {
@@ -341,22 +353,24 @@ impl<'p> Pod<'p> {
     }
 
     fn sysctls(&self) -> Option<Violation> {
-        const ALLOWED: [&str; 12] = [
-            "kernel.shm_rmid_forced",
-            "net.ipv4.ip_local_port_range",
-            "net.ipv4.tcp_syncookies",
-            "net.ipv4.ping_group_range",
-            "net.ipv4.ip_unprivileged_port_start",
-            "net.ipv4.ip_local_reserved_ports",
-            "net.ipv4.tcp_keepalive_time",
-            "net.ipv4.tcp_fin_timeout",
-            "net.ipv4.tcp_keepalive_intvl",
-            "net.ipv4.tcp_keepalive_probes",
-            "net.ipv4.tcp_rmem",
-            "net.ipv4.tcp_wmem",
+        /// And since when.
+        const ALLOWED: [(&str, u32); 12] = [
+            ("kernel.shm_rmid_forced", 0),
+            ("net.ipv4.ip_local_port_range", 0),
+            ("net.ipv4.tcp_syncookies", 0),
+            ("net.ipv4.ping_group_range", 0),
+            ("net.ipv4.ip_unprivileged_port_start", 0),
+            ("net.ipv4.ip_local_reserved_ports", 27),
+            ("net.ipv4.tcp_keepalive_time", 29),
+            ("net.ipv4.tcp_fin_timeout", 29),
+            ("net.ipv4.tcp_keepalive_intvl", 29),
+            ("net.ipv4.tcp_keepalive_probes", 29),
+            ("net.ipv4.tcp_rmem", 32),
+            ("net.ipv4.tcp_wmem", 32),
         ];
+        let allowed = |name: &str| ALLOWED.iter().any(|(own, since)| *own == name && self.minor >= *since);
         let all = list(&self.spec["securityContext"]["sysctls"]).map(|own| text(&own["name"]));
-        let bad: Vec<&str> = all.filter(|own| !ALLOWED.contains(own)).collect();
+        let bad: Vec<&str> = all.filter(|own| !allowed(own)).collect();
         if bad.is_empty() { None } else { violation("forbidden sysctls", bad.join(", ")) }
     }
 
@@ -392,18 +406,18 @@ impl<'p> Pod<'p> {
     }
 
     fn se_linux(&self) -> Option<Violation> {
-        const ALLOWED: [&str; 5] = ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
+        const ALL: [&str; 5] = ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
+        let allowed = |own: &str| ALL[..if self.minor >= 31 { 5 } else { 4 }].contains(&own);
         let options = |own: &'p Value| own["securityContext"].get("seLinuxOptions").filter(|own| own.is_object());
         let wrong = |own: &&'p Value| {
-            !ALLOWED.contains(&text(&own["type"])) || !text(&own["user"]).is_empty() || !text(&own["role"]).is_empty()
+            !allowed(text(&own["type"])) || !text(&own["user"]).is_empty() || !text(&own["role"]).is_empty()
         };
         let pod = options(self.spec).filter(wrong);
         let bad = self.named(|own| options(own).filter(wrong).is_some());
         let setters = setters(pod.is_some(), &bad)?;
         let all: Vec<&Value> =
             pod.into_iter().chain(self.containers().filter_map(|own| options(own).filter(wrong))).collect();
-        let types: BTreeSet<&str> =
-            all.iter().map(|own| text(&own["type"])).filter(|own| !ALLOWED.contains(own)).collect();
+        let types: BTreeSet<&str> = all.iter().map(|own| text(&own["type"])).filter(|own| !allowed(own)).collect();
         let mut details = Vec::new();
         if !types.is_empty() {
             details.push(format!("{} {}", plural(types.len(), "type", "types"), quoted(types)));
@@ -415,6 +429,26 @@ impl<'p> Pod<'p> {
         }
         let detail = format!("{setters} set forbidden securityContext.seLinuxOptions: {}", details.join("; "));
         violation("seLinuxOptions", detail)
+    }
+
+    /// Before there was a field for it.
+    fn seccomp_annotations(&self) -> Option<Violation> {
+        let of_containers = self.containers().map(|own| text(&own["name"]));
+        let keys = of_containers.map(|name| format!("container.seccomp.security.alpha.kubernetes.io/{name}"));
+        let keys = keys.chain(["seccomp.security.alpha.kubernetes.io/pod".to_owned()]);
+        let fine =
+            |value: &str| matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/");
+        let bad: BTreeSet<String> = keys
+            .filter_map(|key| {
+                let value = self.metadata["annotations"][&key].as_str().filter(|value| !fine(value))?;
+                Some(format!("{key}={value:?}"))
+            })
+            .collect();
+        if bad.is_empty() {
+            return None;
+        }
+        let shown = bad.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        violation("seccompProfile", format!("forbidden {} {shown}", plural(bad.len(), "annotation", "annotations")))
     }
 
     fn seccomp(&self, restricted: bool) -> Option<Violation> {
@@ -498,7 +532,7 @@ mod tests {
             for (field, value) in spec.as_object().unwrap() {
                 own[field] = value.clone();
             }
-            assert_eq!(describe(&violations(level, &Value::Null, &own)), expected, "{spec}");
+            assert_eq!(describe(&violations(level, LATEST, &Value::Null, &own)), expected, "{spec}");
         };
         let bare = json!({"containers": [{"name": "c"}], "securityContext": {}});
         check(Level::Privileged, json!({"hostNetwork": true}), "");
@@ -541,5 +575,50 @@ mod tests {
              seccompProfile (pod must not set securityContext.seccompProfile.type to \"Unconfined\"), \
              forbidden sysctls (kernel.msgmax)",
         );
+    }
+
+    #[test]
+    fn checks_are_those_of_the_version_that_is_named() {
+        let own = |more: Value| {
+            let mut spec = json!({"containers": [{"name": "c"}], "securityContext": {"runAsNonRoot": true}});
+            for (field, value) in more.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+            spec
+        };
+        let proc_mount =
+            json!({"hostUsers": false, "containers": [{"name": "c", "securityContext": {"procMount": "Unmasked"}}]});
+        let sysctl = json!({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem"}]}});
+        let probe = json!({"containers": [{"name": "c", "livenessProbe": {"tcpSocket": {"host": "h"}}}]});
+        for (level, spec, until, before, after) in [
+            (Level::Restricted, json!({}), 8, "", "allowPrivilegeEscalation != false"),
+            (
+                Level::Restricted,
+                json!({}),
+                19,
+                "allowPrivilegeEscalation != false",
+                "allowPrivilegeEscalation != false, seccompProfile",
+            ),
+            (
+                Level::Restricted,
+                json!({"os": {"name": "windows"}}),
+                25,
+                "allowPrivilegeEscalation != false, unrestricted capabilities, seccompProfile",
+                "",
+            ),
+            (Level::Baseline, proc_mount, 35, "procMount", ""),
+            (Level::Baseline, sysctl, 32, "forbidden sysctls", ""),
+            (Level::Baseline, probe, 34, "", "probe or lifecycle host"),
+        ] {
+            let spec = own(spec);
+            let found = |minor: u32| reasons(&violations(level, minor, &Value::Null, &spec));
+            assert_eq!((found(until - 1), found(until)), (before.to_owned(), after.to_owned()), "{spec}");
+        }
+        let metadata = json!({"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}});
+        assert_eq!(
+            describe(&violations(Level::Baseline, 18, &metadata, &own(json!({})))),
+            "seccompProfile (forbidden annotation seccomp.security.alpha.kubernetes.io/pod=\"unconfined\")"
+        );
+        assert!(violations(Level::Baseline, 19, &metadata, &own(json!({}))).is_empty());
     }
 }

@@ -30,11 +30,9 @@ pub struct Parsed {
     pub duplicates: Vec<String>,
 }
 
-impl Parsed {
-    /// What strict field validation says about it: `duplicate field "spec.a"`.
-    pub fn strict_errors(&self) -> impl Iterator<Item = String> {
-        self.duplicates.iter().map(|path| format!("duplicate field {}", crate::field::quote(path)))
-    }
+/// What strict field validation says about a field that stands twice: `duplicate field "spec.a"`.
+pub fn duplicate(path: &str) -> String {
+    format!("duplicate field {}", crate::field::quote(path))
 }
 
 /// Reads one value that is the whole text. Bytes that are no UTF-8 become U+FFFD, as Go does it.
@@ -43,7 +41,7 @@ impl Parsed {
 /// use conductor_machinery::json;
 /// let parsed = json::parse(br#"{"spec": {"a": 1, "a": 2}}"#).unwrap();
 /// assert_eq!(parsed.value["spec"]["a"], 2);
-/// assert_eq!(parsed.strict_errors().next().unwrap(), "duplicate field \"spec.a\"");
+/// assert_eq!(parsed.duplicates, ["spec.a"]);
 /// ```
 pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
     let text = String::from_utf8_lossy(bytes);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conductor_claims::lifecycle::{Connection, ROTATION, SYSTEM_NAMESPACE, binding_name};
+use conductor_claims::lifecycle::{Connection, ROTATION, SYSTEM_NAMESPACE, binding_name, is_shared};
 use conductor_claims::template::{Expressions, render};
 use conductor_claims::types::ResourceType;
 use serde_json::{Map, Value, json};
@@ -40,6 +40,33 @@ fn base64_text(encoded: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// All implementations, by the names of their templates, where the connection speaks of them: `first`, which is read, and the others.
+async fn others(desk: &Desk, resource: &Value, first: &Value) -> Result<Value, Failure> {
+    let mut all = Map::new();
+    let said = resource["spec"]["connection"].as_object().into_iter().flatten();
+    if !said.into_iter().any(|(_, value)| text(value).contains("implementations")) {
+        return Ok(Value::Object(all));
+    }
+    let templates = resource["spec"]["templates"].as_array().into_iter().flatten();
+    let records = resource["status"]["implementations"].as_array().into_iter().flatten();
+    for (i, (template, record)) in templates.zip(records).enumerate() {
+        let of = |key: &str| text(&record[key]);
+        let read = desk.cx.provisioner.get(of("apiVersion"), of("kind"), of("namespace"), of("name"));
+        let live = match i {
+            0 => Some(first.clone()),
+            // what may not be read is said on the resource
+            _ => read.await.or_else(|failure| if failure.code == 403 { Ok(None) } else { Err(failure) })?,
+        };
+        if let Some(mut live) = live {
+            if (of("apiVersion"), of("kind")) == ("v1", "Secret") {
+                live["stringData"] = Value::Object(decoded(&live));
+            }
+            all.insert(text(&template["name"]).to_owned(), live);
+        }
+    }
+    Ok(Value::Object(all))
+}
+
 impl Wiring {
     pub(crate) async fn read(
         desk: &Desk,
@@ -55,7 +82,7 @@ impl Wiring {
             refs.into_iter().any(|r| text(&r["uid"]) == uid)
         };
         if let Some(resource) = resource.filter(|r| !deleting && refers(r)) {
-            wiring.read_details(desk, claim, resource).await?;
+            wiring.read_details(desk, kind, claim, resource).await?;
         }
         let written = !claim["status"]["binding"]["name"].is_null();
         if wiring.details.is_some() || (deleting && written) {
@@ -67,7 +94,13 @@ impl Wiring {
         Ok(wiring)
     }
 
-    async fn read_details(&mut self, desk: &Desk, claim: &Value, resource: &Value) -> Result<(), Failure> {
+    async fn read_details(
+        &mut self,
+        desk: &Desk,
+        of: &ResourceType,
+        claim: &Value,
+        resource: &Value,
+    ) -> Result<(), Failure> {
         let first = &resource["status"]["implementations"][0];
         let api = &desk.cx.api;
         let (api_version, kind) = (text(&first["apiVersion"]), text(&first["kind"]));
@@ -83,8 +116,13 @@ impl Wiring {
         let Some(live) = live else { return Ok(()) };
         self.provider = Some(kind.to_owned());
         let uid = text(&claim["metadata"]["uid"]);
-        let own = live["status"]["connections"].as_array().into_iter().flatten();
-        let own = own.into_iter().find(|c| text(&c["claimUid"]) == uid).map(|c| &c["secretRef"]);
+        let each = live["status"]["connections"].as_array();
+        let own = each.into_iter().flatten().find(|c| text(&c["claimUid"]) == uid).map(|c| &c["secretRef"]);
+        // what is one's own is never another's
+        if own.is_none() && each.is_some() && is_shared(of, resource) {
+            self.missing.push(format!("{kind} {name} makes a login for the claim"));
+            return Ok(());
+        }
         let reference = own.unwrap_or(&live["status"]["connectionSecretRef"]);
         let name = reference.as_str().unwrap_or_else(|| text(&reference["name"]));
         // whoever can report on an implementation gives away Secrets of the system's own namespace, and no others
@@ -102,8 +140,10 @@ impl Wiring {
         let said = &resource["spec"]["connection"];
         if said.is_object() {
             let secret = Value::Object(details.clone().unwrap_or_default());
+            let implementations = others(desk, resource, &live).await?;
             let scope = BTreeMap::from([
                 ("implementation", &live),
+                ("implementations", &implementations),
                 ("resource", resource),
                 ("claim", claim),
                 ("secret", &secret),

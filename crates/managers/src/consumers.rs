@@ -56,8 +56,8 @@ pub struct Consumers {
     listeners: RwLock<Vec<Listener>>,
 }
 
-/// The claims that an object uses.
-fn uses(object: &Value) -> Vec<(String, String)> {
+/// The claims that an object uses: a word for their kind, in lower case, and their name.
+pub(crate) fn uses(object: &Value) -> Vec<(String, String)> {
     let annotations = &object["metadata"]["annotations"];
     let mut all = Vec::new();
     match object["kind"].as_str().unwrap_or_default() {

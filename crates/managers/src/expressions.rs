@@ -78,12 +78,74 @@ impl<'j> ClaimJudge<'j> {
 
     /// What is to be done about the claim. One whose expression costs too much waits, and says so.
     pub fn decide(&self, index: &Index, ask: &Ask) -> Decision {
-        match index.decide(ask, self) {
-            Decision::Wait { summary, .. } if self.budget.borrow().remaining() == 0 => {
-                Decision::Wait { reason: Reason::TooCostly, summary }
+        self.settled(index.decide(ask, self))
+    }
+
+    /// The same by what is known of the candidates, without evaluating anything; and those that nothing is known of yet, or some of them:
+    /// with none of these the decision stands.
+    pub(crate) fn decide_by(&self, known: &Known, index: &Index, ask: &Ask) -> (Decision, Vec<Offer>) {
+        let foreseen = Foreseen { judge: self, known, unknown: RefCell::default() };
+        let decision = self.settled(index.decide(ask, &foreseen));
+        (decision, foreseen.unknown.into_inner())
+    }
+
+    /// Finds out about candidates, up to the first that is accepted: it is the best of them.
+    pub(crate) fn learn(&self, ask: &Ask, unknown: Vec<Offer>, known: &mut Known) {
+        let Some(expression) = &ask.wish.expression else { return };
+        for offer in unknown {
+            let verdict = self.accepts(expression, ask, &offer);
+            let accepted = verdict == Ok(true);
+            known.insert(offer.name.clone(), (offer.revision, verdict));
+            if accepted {
+                return;
             }
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.budget.borrow().remaining() == 0
+    }
+
+    fn settled(&self, decision: Decision) -> Decision {
+        match decision {
+            Decision::Wait { summary, .. } if self.is_spent() => Decision::Wait { reason: Reason::TooCostly, summary },
             decision => decision,
         }
+    }
+}
+
+/// What a claim's expression says of resources, each at one revision.
+pub(crate) type Known = HashMap<Arc<str>, (u64, Result<bool, String>)>;
+
+/// How many candidates are noted at first; then as many as are known already.
+const NOTED: usize = 64;
+
+/// Judges by what is known. Whom nothing is known of is noted, and refused for the time being.
+struct Foreseen<'f, 'j> {
+    judge: &'f ClaimJudge<'j>,
+    known: &'f Known,
+    unknown: RefCell<Vec<Offer>>,
+}
+
+impl Judge for Foreseen<'_, '_> {
+    fn accepts(&self, expression: &str, ask: &Ask, offer: &Offer) -> Result<bool, String> {
+        let known = self.known.get(&offer.name).filter(|(revision, _)| *revision == offer.revision);
+        match known {
+            Some((_, verdict)) => verdict.clone(),
+            // what a class would make has no revision, and there are few of them
+            None if offer.revision == 0 || self.judge.is_spent() => self.judge.accepts(expression, ask, offer),
+            None => {
+                let mut unknown = self.unknown.borrow_mut();
+                if unknown.len() < self.known.len().max(NOTED) {
+                    unknown.push(offer.clone());
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    fn compute(&self, expression: &str, ask: &Ask) -> Result<Value, String> {
+        self.judge.compute(expression, ask)
     }
 }
 
@@ -147,8 +209,7 @@ mod tests {
         for number in 0..300 {
             let name = format!("g{number}");
             let spec = json!({"cores": number, "watts": f64::from(number) + 0.5});
-            let object =
-                json!({"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}});
+            let object = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "7"}, "spec": spec, "status": {"phase": "Available"}});
             index.upsert(offer(&rules, &object));
         }
         let evaluator = Evaluator::default();
@@ -160,7 +221,22 @@ mod tests {
                 true => ClaimJudge::unhurried(&evaluator, &rules, &claim),
                 false => ClaimJudge::new(&evaluator, &rules, &claim),
             };
-            judge.decide(&index, &ask)
+            let decision = judge.decide(&index, &ask);
+            // what is found out apart from deciding leads to the same
+            let judge = match unhurried {
+                true => ClaimJudge::unhurried(&evaluator, &rules, &claim),
+                false => ClaimJudge::new(&evaluator, &rules, &claim),
+            };
+            let mut known = Known::default();
+            let by_steps = loop {
+                let (decision, unknown) = judge.decide_by(&known, &index, &ask);
+                if unknown.is_empty() {
+                    break decision;
+                }
+                judge.learn(&ask, unknown, &mut known);
+            };
+            assert_eq!(decision, by_steps, "{expression}");
+            decision
         };
         let bound = |decision: Decision| matches!(decision, Decision::Bind { resource, .. } if *resource == *"g299");
         assert!(bound(decide("resource.spec.cores == 299", false)));

@@ -70,9 +70,8 @@ impl Desk {
             (Some(Decision::Bind { resource, .. }), _) => resource.to_string(),
             _ => ClaimScene::made_name(kind, &object),
         };
-        let (api_version, resource_kind) = self.kind.resource();
         let gathered = async {
-            let live = self.cx.api.get(&api_version, resource_kind, "", &wanted).await?;
+            let live = self.resource_for_claim(&wanted, fresh).await?;
             let wiring = Wiring::read(self, kind, &object, live.as_ref()).await?;
             Ok::<_, crate::api::Failure>((live, wiring))
         };
@@ -201,6 +200,8 @@ impl Desk {
             expressions: &self.cx.evaluator,
             now: &time,
         });
+        let going = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
+        let going = plan.removes_implementation() || live.iter().any(|(o, _)| o.as_ref().is_some_and(going));
         if let Err(broken) = self.send(plan).await {
             if broken.purpose == "make the implementation" && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
                 let (reason, advice) = match broken.failure.code {
@@ -218,7 +219,8 @@ impl Desk {
         let young = |made: &Value| seconds(&time) - seconds(text(made)) <= SILENCE;
         let silent = |o: &Value| o["status"].is_null() && young(&o["metadata"]["creationTimestamp"]);
         let silent = live.iter().any(|(object, _)| object.as_ref().is_some_and(silent));
-        Ok(match (missing, silent) {
+        Ok(match (missing || going, silent) {
+            // that it is gone is not shown by a watch that begins after that
             (true, _) => Outcome::Later(Duration::from_secs(5)),
             // that nobody reports is said after a while
             (_, true) => Outcome::Later(Duration::from_secs(SILENCE.unsigned_abs() + 1)),

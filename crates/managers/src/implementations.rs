@@ -10,7 +10,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::api::{Names, Sink};
-use crate::desk::{Desk, Item};
+use crate::desk::{Context, Desk};
+use crate::orphans::Owned;
 use crate::runtime::Desks;
 
 fn text(value: &Value) -> &str {
@@ -49,6 +50,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Takes in implementations and connection objects: their owners are looked at; those without are orphans.
 pub(crate) struct OwnedSink {
+    pub(crate) cx: Arc<Context>,
     pub(crate) desks: Arc<Desks>,
 }
 
@@ -57,22 +59,19 @@ impl OwnedSink {
         let (meta, labels) = (&object["metadata"], &object["metadata"]["labels"]);
         let desks = self.desks.all();
         let part = |v: &Value| text(v).to_owned();
-        let item = Item::Orphan(
-            part(&object["apiVersion"]),
-            part(&object["kind"]),
-            part(&meta["namespace"]),
-            part(&meta["name"]),
-        );
+        let owned = Owned {
+            api_version: part(&object["apiVersion"]),
+            kind: part(&object["kind"]),
+            namespace: part(&meta["namespace"]),
+            name: part(&meta["name"]),
+        };
         let known = match (labels[RESOURCE_UID].as_str(), labels[CLAIM_UID].as_str()) {
-            (Some(uid), _) => desks.iter().any(|desk| desk.touch_resource_uid(uid, &item, gone)),
-            (None, Some(uid)) => desks.iter().any(|desk| desk.touch_claim_uid(uid, &item, gone)),
+            (Some(uid), _) => desks.iter().any(|desk| desk.touch_resource_uid(uid, &owned, gone)),
+            (None, Some(uid)) => desks.iter().any(|desk| desk.touch_claim_uid(uid, &owned, gone)),
             (None, None) => true,
         };
-        if !known
-            && !gone
-            && let Some(desk) = desks.first()
-        {
-            desk.queue.add_after(item, PATIENCE);
+        if !known && !gone {
+            self.cx.orphans.add_after(owned, PATIENCE);
         }
     }
 }
@@ -85,6 +84,25 @@ impl Sink for OwnedSink {
     fn delete(&self, object: Value) {
         self.touch(&object, true);
     }
+
+    fn synced(&self, _: &Names) {
+        self.desks.all().iter().for_each(|desk| desk.touch_unfollowed());
+    }
+}
+
+/// Takes in templates of volumes: what they make is followed from the start, so that what a claim left behind is found that was deleted
+/// while nobody looked.
+pub(crate) struct TemplateSink {
+    pub(crate) following: Arc<Following>,
+}
+
+impl Sink for TemplateSink {
+    fn apply(&self, object: Value) {
+        let made = &object["spec"]["template"];
+        self.following.follow(text(&made["apiVersion"]), text(&made["kind"]));
+    }
+
+    fn delete(&self, _: Value) {}
 
     fn synced(&self, _: &Names) {}
 }

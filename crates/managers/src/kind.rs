@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conductor_claims::errors::FieldError;
 use conductor_claims::rules::Rules;
 use conductor_claims::selector::Labels;
-use conductor_claims::types::{Names, ResourceType};
+use conductor_claims::types::{Names, ResourceType, group_of};
 use conductor_claims::views::{Ask, Offer, Profile};
 use conductor_claims::{extract, volumes};
 use serde_json::Value;
@@ -21,6 +21,11 @@ pub enum Kind {
 
 /// Group, version and kind.
 pub type Gvk<'k> = (String, &'k str);
+
+/// Whether an object's kind is this one, in whichever version.
+pub fn is_of(own: &Gvk<'_>, api_version: &str, kind: &str) -> bool {
+    group_of(&own.0) == group_of(api_version) && own.1 == kind
+}
 
 impl Kind {
     /// What matching needs to know.

@@ -3,7 +3,7 @@
 
 use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::types::{
-    Guarded, ResourceType, access, builtin_implementations, builtin_types, guards, role, rule,
+    Guarded, RETIRED, ResourceType, TYPE, access, builtin_implementations, builtin_types, guards, role, rule,
 };
 use serde_json::{Value, json};
 
@@ -111,6 +111,7 @@ pub fn policies() -> Result<Vec<Value>, String> {
     let mut all = infrastructure();
     all.extend(paths());
     all.extend(tokens());
+    all.extend(stays());
     all.extend(gates());
     all.extend(guards(&Guarded {
         name: "persistentvolumes",
@@ -147,6 +148,38 @@ fn refuses(name: &str, spec: Value) -> Vec<Value> {
     let mut spec = spec;
     spec["failurePolicy"] = json!("Fail");
     vec![object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", binding)]
+}
+
+/// What everything hangs on is not deleted by mistake: the namespace with what is behind the claims, and the definitions of types.
+fn stays() -> Vec<Value> {
+    let delete = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"], "resources": [resource]});
+    let mut namespace = delete("", "namespaces");
+    namespace["resourceNames"] = json!([SYSTEM_NAMESPACE]);
+    let mut all = refuses(
+        "system-namespace-stays",
+        json!({
+            "matchConstraints": {"resourceRules": [namespace]},
+            "validations": [{
+                "expression": "false",
+                "message": format!("what is behind every claim is in {SYSTEM_NAMESPACE}, and so are the accounts of those who look after it: to uninstall, delete all claims and resources, then the ValidatingAdmissionPolicyBinding system-namespace-stays, then this"),
+                "reason": "Forbidden",
+            }],
+        }),
+    );
+    let of = format!("oldObject.metadata.?annotations[?'{TYPE}'].orValue('')");
+    all.extend(refuses(
+        "definitions-of-types-stay",
+        json!({
+            "matchConstraints": {"resourceRules": [delete("apiextensions.k8s.io", "customresourcedefinitions")]},
+            "matchConditions": [{"name": "is-of-a-type", "expression": format!("{of} != '' && oldObject.metadata.annotations[?'{RETIRED}'].orValue('') != 'true'")}],
+            "validations": [{
+                "expression": "false",
+                "messageExpression": format!("'this is of ResourceType ' + {of} + ', and all its objects would go with it: delete the ResourceType, which goes when nothing of it is left'"),
+                "reason": "Forbidden",
+            }],
+        }),
+    ));
+    all
 }
 
 /// Whoever may write Secrets in the system namespace gets no token of its service accounts by it.

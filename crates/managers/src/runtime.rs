@@ -14,13 +14,18 @@ use crate::desk::{Context, Desk, DeskSink, Role};
 use crate::events::Events;
 use crate::expressions::Evaluator;
 use crate::gates::Gates;
-use crate::implementations::{Following, OwnedSink, SecretSink};
+use crate::implementations::{Following, OwnedSink, SecretSink, TemplateSink};
 use crate::install::PROVISIONER;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::metrics::{Counters, Metrics};
+use crate::queue::Queue;
 use crate::transport::Transport;
 use crate::types::Types;
+use crate::volumes::TEMPLATE;
+
+/// How many objects without an owner are looked at at the same time.
+const SWEEPERS: usize = 4;
 
 /// What the managers do and how.
 #[derive(Clone, Debug)]
@@ -91,14 +96,16 @@ impl Desks {
     }
 
     fn close_all(&self) {
-        for (_, (_, tasks)) in std::mem::take(&mut *self.desks.write()) {
+        let desks = std::mem::take(&mut *self.desks.write());
+        for (_, (_, tasks)) in desks {
             tasks.iter().for_each(AbortHandle::abort);
         }
     }
 
     /// Closes a desk.
     pub(crate) fn close(&self, name: &str) {
-        if let Some((_, tasks)) = self.desks.write().remove(name) {
+        let desk = self.desks.write().remove(name);
+        if let Some((_, tasks)) = desk {
             tasks.iter().for_each(AbortHandle::abort);
         }
     }
@@ -112,6 +119,7 @@ impl Drop for Managers {
 
 /// Running managers; they stop when this is dropped.
 pub struct Managers {
+    cx: Arc<Context>,
     desks: Arc<Desks>,
     types: Option<Arc<Types>>,
     transactional: bool,
@@ -148,6 +156,7 @@ impl Managers {
             consumers: consumers.clone(),
             events,
             evaluator: Evaluator::default(),
+            orphans: Queue::default(),
             follow: Box::new(move |api_version, kind| follow.follow(api_version, kind)),
         });
         let desks = Arc::new(Desks::default());
@@ -168,33 +177,42 @@ impl Managers {
         }
         if options.volumes {
             desks.open(&cx, Kind::Volumes, options.workers);
+            let sink = Arc::new(TemplateSink { following });
+            tasks.spawn(Watch::all(TEMPLATE.0, TEMPLATE.1).run(api.clone(), sink));
         }
         let mut types = None;
         if options.types {
             for (api_version, kind) in [("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "Service")] {
-                let sink = Arc::new(OwnedSink { desks: desks.clone() });
+                let sink = Arc::new(OwnedSink { cx: cx.clone(), desks: desks.clone() });
                 tasks.spawn(Watch::all(api_version, kind).labelled(CLAIM_UID).run(api.clone(), sink));
             }
             let sink = Arc::new(SecretSink { desks: desks.clone() });
             tasks.spawn(Watch::all("v1", "Secret").within(SYSTEM_NAMESPACE).run(api.clone(), sink));
             types = Some(Types::start(&cx, &desks, options.workers, &mut tasks));
         }
-        let (owned, watching) = (desks.clone(), api.acting_as(PROVISIONER));
+        for _ in 0..SWEEPERS {
+            tasks.spawn(crate::orphans::work(cx.clone()));
+        }
+        let timer = cx.clone();
+        tasks.spawn(async move { timer.orphans.keep_time().await });
+        let (owned, watching, of) = (desks.clone(), api.acting_as(PROVISIONER), cx.clone());
         tasks.spawn(async move {
             let mut watches = JoinSet::new();
             while let Some((api_version, kind)) = wanted.recv().await {
                 for selector in [RESOURCE_UID.to_owned(), format!("{CLAIM_UID},!{RESOURCE_UID}")] {
-                    let sink = Arc::new(OwnedSink { desks: owned.clone() });
+                    let sink = Arc::new(OwnedSink { cx: of.clone(), desks: owned.clone() });
                     watches.spawn(Watch::all(&api_version, &kind).labelled(&selector).run(watching.clone(), sink));
                 }
             }
         });
-        Ok(Managers { desks, types, transactional, counters, lease, tasks })
+        Ok(Managers { cx, desks, types, transactional, counters, lease, tasks })
     }
 
     /// Whether everything has been seen once and nothing is being worked on; what was just written may still be on its way here.
     pub fn is_idle(&self) -> bool {
-        self.desks.all().iter().all(|desk| desk.is_idle()) && self.types.as_ref().is_none_or(|types| types.is_idle())
+        self.desks.all().iter().all(|desk| desk.is_idle())
+            && self.cx.orphans.is_idle()
+            && self.types.as_ref().is_none_or(|types| types.is_idle())
     }
 
     /// Whether all types have been seen, and what they are made of is there.

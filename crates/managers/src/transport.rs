@@ -135,9 +135,11 @@ impl Transport {
             body.to_string().into_bytes()
         };
         let answer = match write.verb {
-            Verb::Create => api.call(Method::POST, &path, JSON, write.body.to_string().into_bytes()).await?,
-            Verb::Patch => api.call(Method::PATCH, &path, MERGE, with_preconditions()).await?,
-            Verb::Apply => api.call(Method::PATCH, &format!("{path}&force=true"), APPLY, with_preconditions()).await?,
+            Verb::Create => api.change(Method::POST, &path, JSON, write.body.to_string().into_bytes()).await?,
+            Verb::Patch => api.change(Method::PATCH, &path, MERGE, with_preconditions()).await?,
+            Verb::Apply => {
+                api.change(Method::PATCH, &format!("{path}&force=true"), APPLY, with_preconditions()).await?
+            }
             Verb::Delete => {
                 let mut options =
                     json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});

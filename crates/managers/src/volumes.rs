@@ -67,7 +67,7 @@ impl Desk {
             Decision::Bind { resource, .. } => resource,
             _ => self.kind.named(&claim),
         };
-        let gathered = self.gather(&claim, wanted, &decision).await;
+        let gathered = self.gather(&claim, wanted, &decision, fresh).await;
         let (live, parts, default) = match gathered {
             Ok(gathered) => gathered,
             Err(failure) => {
@@ -141,8 +141,9 @@ impl Desk {
         claim: &Value,
         wanted: &str,
         decision: &Decision,
+        fresh: bool,
     ) -> Result<(Option<Value>, Option<Parts>, Option<String>), Failure> {
-        let live = self.cx.api.get("v1", "PersistentVolume", "", wanted).await?;
+        let live = self.resource_for_claim(wanted, fresh).await?;
         let growing = live.as_ref().filter(|volume| wants_more(claim, volume));
         let (class, default) = {
             let state = self.state.lock();
@@ -201,7 +202,10 @@ impl Desk {
             implementation: implementation.as_ref(),
             now: &time,
         });
+        let going = implementation.is_some_and(|i| !i["metadata"]["deletionTimestamp"].is_null());
+        let going = going || plan.removes_implementation();
         self.send(plan).await?;
-        Ok(Outcome::Settled)
+        // that it is gone is not shown by a watch that begins after that
+        Ok(if going { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
     }
 }

@@ -107,6 +107,9 @@ async fn what_a_user_may_not_see_is_said_and_the_rest_shown() {
     let api = Api::new(jane.0.clone());
     let tree = inspect::tree(&api, "pvc/files", "shop").await.expect("a tree").text();
     assert!(tree.contains("used by Pod shop/app") && tree.contains("PersistentVolume pv  not yours to see"), "{tree}");
+    let tree = inspect::tree(&api, "pod/app", "shop").await.expect("a tree").text();
+    assert!(tree.starts_with("Pod shop/app") && tree.contains("PersistentVolumeClaim shop/files  Bound"), "{tree}");
+    assert!(tree.contains("PersistentVolume pv  not yours to see"), "{tree}");
     let refused = inspect::tree(&api, "pv/pv", "shop").await.err().expect("no tree").to_string();
     assert!(refused.starts_with("PersistentVolume pv is not yours to see"), "{refused}");
     let begun = std::time::Instant::now();
@@ -216,4 +219,13 @@ async fn a_plan_says_what_happens_whatever_is_there_already() {
     assert_eq!(said[..2], ["exists and is Bound", "exists and is Bound"]);
     assert!(said[2].starts_with("waits: "), "{said:?}");
     assert_eq!(said[3], "is none of the engine's: applied as it is");
+    // a namespace that is neither there nor planned
+    let (lonely, space) = (
+        claim("new", "lonely", json!({"engine": "oracle"})),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}}),
+    );
+    let said = plan(std::slice::from_ref(&lonely)).await;
+    assert!(said[0].starts_with("is refused: ") && said[0].contains("\"new\" not found"), "{said:?}");
+    let said = plan(&[lonely, space]).await;
+    assert!(said[0].starts_with("waits: "), "{said:?}");
 }

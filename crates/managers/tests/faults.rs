@@ -1,5 +1,6 @@
 //! Crashes and races, with both transports: managers are cut off at every write, two run at once, claims are deleted and made
 //! anew while they are bound, the server refuses at random, a watch is far behind. At the end, with a healthy manager, every invariant holds.
+//! CONDUCTOR_SEEDS=N runs the random ones with N seeds more, from CONDUCTOR_FIRST_SEED on. How volumes are made: `faults_volumes`.
 
 mod common;
 
@@ -7,35 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::faulty::Faults;
+use common::faulty::{Faults, RDS, provider, seeds};
 use common::{Cluster, PATIENCE, pvc, target, volume, volume_claim};
 use conductor_claims::lifecycle::Target;
 use conductor_managers::consumers::{CLAIMS, INGRESS_CLAIM};
 use conductor_managers::{Options, inspect};
-use http::Method;
 use serde_json::{Value, json};
-
-impl Cluster {
-    async fn findings(&self) -> Vec<String> {
-        let audited = inspect::audit(&self.api).await.expect("an audit");
-        audited.findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect()
-    }
-
-    /// Waits until every claim of a kind says Bound and no invariant is broken.
-    async fn settled(&self, api_version: &str, kind: &str, what: &str) -> Vec<Value> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let claims = self.api.list(api_version, kind, "").await.expect("claims");
-            let waiting: Vec<&Value> = claims.iter().filter(|c| c["status"]["phase"] != "Bound").collect();
-            let broken = if waiting.is_empty() { self.findings().await } else { Vec::new() };
-            if waiting.is_empty() && broken.is_empty() {
-                return claims;
-            }
-            assert!(Instant::now() < deadline, "{what}: broken {broken:?}, waiting {waiting:#?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
 
 async fn check_cuts(ordered: bool) {
     let cluster = Cluster::start(false).await;
@@ -96,7 +74,7 @@ async fn check_races(ordered: bool, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_at_once_on_a_bad_connection() {
-    for seed in [1, 42] {
+    for seed in seeds([1, 42]) {
         check_races(true, seed).await;
         check_races(false, seed).await;
     }
@@ -104,44 +82,69 @@ async fn two_at_once_on_a_bad_connection() {
 
 /// A manager whose watch of volumes shows nothing new decides on volumes that others have long bound: it gets nowhere with them, and
 /// harms nothing; when the watch catches up, all is as if it had never been behind.
-async fn check_behind(ordered: bool) {
-    let cluster = Cluster::start(false).await;
+async fn check_behind(ordered: bool, watch: &'static str, resource: fn(&str) -> Value, claim: fn(&str) -> Value) {
+    let types = watch != "/persistentvolumes";
+    let cluster = Cluster::start(types).await;
     cluster.namespace("apps").await;
-    let options = Options { types: false, ordered, workers: 4, ..Options::default() };
-    for i in 0..6 {
-        cluster.create(&volume(&format!("v{i}"), "10Gi", "")).await;
-    }
+    let options = Options { types, volumes: !types, ordered, workers: 4, ..Options::default() };
     let healthy = cluster.managers(options.clone()).await;
     for i in 0..6 {
-        cluster.until(&common::pv(&format!("v{i}")), "free", common::phase_is("Available")).await;
+        cluster.create(&resource(&format!("v{i}"))).await;
     }
-    let faults = Faults::behind("/persistentvolumes");
-    let late = cluster.faulty(&faults, options.clone()).await;
     for i in 0..6 {
-        cluster.create(&volume_claim("apps", &format!("c{i}"), "5Gi", "")).await;
+        cluster.until(&Target::of(&resource(&format!("v{i}"))), "free", common::phase_is("Available")).await;
     }
-    cluster.settled("v1", "PersistentVolumeClaim", &format!("one is behind, ordered {ordered}")).await;
+    let faults = Faults::behind(watch);
+    let late = cluster.faulty(&faults, options.clone()).await;
+    let (own, what) = (Target::of(&claim("")), format!("{watch} is behind, ordered {ordered}"));
+    let settled = async || drop(cluster.settled(&own.api_version, &own.kind, &what).await);
+    for i in 0..6 {
+        cluster.create(&claim(&format!("c{i}"))).await;
+    }
+    settled().await;
     // released and bound to others, while the late one still believes that they are free
     for i in 0..3 {
-        cluster.delete(&pvc("apps", &format!("c{i}"))).await;
-        cluster.until(&pvc("apps", &format!("c{i}")), "gone", |o| o.is_none()).await;
-        cluster.create(&volume(&format!("w{i}"), "10Gi", "")).await;
-        cluster.create(&volume_claim("apps", &format!("c{i}"), "5Gi", "")).await;
+        let claim = claim(&format!("c{i}"));
+        cluster.delete(&Target::of(&claim)).await;
+        cluster.until(&Target::of(&claim), "gone", |o| o.is_none()).await;
+        cluster.create(&resource(&format!("w{i}"))).await;
+        cluster.create(&claim).await;
     }
-    cluster.settled("v1", "PersistentVolumeClaim", &format!("one is behind, ordered {ordered}")).await;
+    settled().await;
     // now alone, with what it believes; the watch lets it see
     drop(healthy);
-    cluster.create(&volume("x", "10Gi", "")).await;
-    cluster.create(&volume_claim("apps", "last", "5Gi", "")).await;
+    cluster.create(&resource("x")).await;
+    cluster.create(&claim("last")).await;
     faults.released.send_replace(true);
-    cluster.settled("v1", "PersistentVolumeClaim", &format!("it caught up, ordered {ordered}")).await;
+    settled().await;
     drop(late);
+}
+
+fn database(name: &str) -> Value {
+    json!({"apiVersion": API, "kind": "RelationalDatabase", "metadata": {"name": name},
+        "spec": {"engine": "mysql", "capacity": {"storage": "10Gi"}, "reclaimPolicy": "Retain"}})
+}
+
+/// A database that two claims may share: each takes more than a third of it.
+fn shared_database(name: &str) -> Value {
+    let mut shared = database(name);
+    shared["spec"]["maxClaims"] = json!(5);
+    shared
+}
+
+fn unmade_claim(name: &str) -> Value {
+    json!({"apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": {"name": name, "namespace": "apps"},
+        "spec": {"engine": "mysql", "class": "", "resources": {"requests": {"storage": "4Gi"}}}})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_far_behind_does_no_harm() {
-    check_behind(true).await;
-    check_behind(false).await;
+    let (volume, claim) = (|name: &str| volume(name, "10Gi", ""), |name: &str| volume_claim("apps", name, "5Gi", ""));
+    for ordered in [true, false] {
+        check_behind(ordered, "/persistentvolumes", volume, claim).await;
+        check_behind(ordered, "/relationaldatabases", database, unmade_claim).await;
+        check_behind(ordered, "/relationaldatabases", shared_database, unmade_claim).await;
+    }
 }
 
 const API: &str = "storage.conductor.io/v1alpha1";
@@ -196,25 +199,6 @@ async fn a_consumer_that_was_not_seen_holds_its_claim() {
     }
 }
 
-/// Says Ready on every RDSInstance, as its provider would.
-async fn provider(cluster: Arc<Cluster>) {
-    loop {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let Ok(list) = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await else {
-            continue;
-        };
-        for object in list.iter().filter(|o| o["status"].is_null()) {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let at = target("database.aws.conductor.io/v1alpha1", "RDSInstance", "conductor-system", name).status();
-            let Ok(path) = cluster.api.path(&at).await else { continue };
-            let status =
-                json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]}});
-            let body = status.to_string().into_bytes();
-            let _ = cluster.api.call(Method::PATCH, &path, "application/merge-patch+json", body).await;
-        }
-    }
-}
-
 fn database_claim(name: &str) -> Value {
     json!({
         "apiVersion": API, "kind": "RelationalDatabaseClaim", "metadata": {"name": name, "namespace": "apps"},
@@ -230,7 +214,7 @@ async fn provisioning(options: &Options) -> Arc<Cluster> {
     cluster
         .create(&json!({
             "apiVersion": API, "kind": "RelationalDatabaseClass", "metadata": {"name": "slow"}, "reclaimPolicy": "Delete",
-            "template": {"apiVersion": "database.aws.conductor.io/v1alpha1", "kind": "RDSInstance", "spec": {"class": "${claim.metadata.name}"}},
+            "template": {"apiVersion": RDS, "kind": "RDSInstance", "spec": {"class": "${claim.metadata.name}"}},
         }))
         .await;
     while !managers.types_are_served() {
@@ -266,7 +250,7 @@ async fn check_provisioning_races(ordered: bool, seed: u64) {
     let claims = cluster.settled(API, "RelationalDatabaseClaim", &what).await;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let made = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await.expect("a list");
+        let made = cluster.api.list(RDS, "RDSInstance", "").await.expect("a list");
         let resources = cluster.api.list(API, "RelationalDatabase", "").await.expect("a list");
         if (made.len(), resources.len()) == (claims.len(), claims.len()) {
             break;
@@ -284,7 +268,7 @@ async fn check_provisioning_races(ordered: bool, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_at_once_make_everything_once() {
-    for seed in [7, 99] {
+    for seed in seeds([7, 99]) {
         check_provisioning_races(true, seed).await;
         check_provisioning_races(false, seed).await;
     }
@@ -311,7 +295,7 @@ async fn check_provisioning_cuts(ordered: bool) {
         let managers = cluster.managers(options.clone()).await;
         let what = format!("cut after {writes} writes, ordered {ordered}");
         let claims = cluster.settled(API, "RelationalDatabaseClaim", &what).await;
-        let made = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await.expect("a list");
+        let made = cluster.api.list(RDS, "RDSInstance", "").await.expect("a list");
         assert_eq!((claims.len(), made.len()), (writes as usize + 1, writes as usize + 1), "{what}");
         drop(managers);
     }
@@ -322,7 +306,7 @@ async fn check_provisioning_cuts(ordered: bool) {
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let made = cluster.api.list("database.aws.conductor.io/v1alpha1", "RDSInstance", "").await.expect("a list");
+        let made = cluster.api.list(RDS, "RDSInstance", "").await.expect("a list");
         let resources = cluster.api.list(API, "RelationalDatabase", "").await.expect("a list");
         if made.is_empty() && resources.is_empty() {
             break;
@@ -338,4 +322,155 @@ async fn check_provisioning_cuts(ordered: bool) {
 async fn provisioning_cut_off_between_any_two_writes() {
     check_provisioning_cuts(false).await;
     check_provisioning_cuts(true).await;
+}
+
+/// Two managers at once on bad connections bind claims to databases that two may share and that go with the last, while claims are deleted and
+/// made anew under the same name.
+async fn check_sharing_races(ordered: bool, seed: u64) {
+    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
+    let cluster = provisioning(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
+    let made = |i: usize| {
+        let mut database = shared_database(&format!("d{i}"));
+        database["spec"]["reclaimPolicy"] = json!("Delete");
+        database["spec"]["template"] = json!({"apiVersion": RDS, "kind": "RDSInstance", "spec": {"class": "shared"}});
+        database
+    };
+    let claim = |i: usize| unmade_claim(&format!("c{i}"));
+    for i in 0..8 {
+        cluster.create(&made(i)).await;
+        cluster.create(&claim(i)).await;
+        let broken = inspect::check(&cluster.api, false).await.expect("an answer").findings;
+        assert!(broken.is_empty(), "seed {seed}: {}", broken[0].message);
+        if i % 2 == 1 {
+            tokio::time::sleep(Duration::from_millis(one.draw() % 60)).await;
+            let again = claim(one.draw() as usize % i);
+            cluster.delete(&Target::of(&again)).await;
+            cluster.until(&Target::of(&again), "gone", |o| o.is_none()).await;
+            cluster.create(&again).await;
+        }
+    }
+    drop(managers);
+    let managers = cluster.managers(options).await;
+    let what = format!("shared, seed {seed}, ordered {ordered}");
+    let claims = cluster.settled(API, "RelationalDatabaseClaim", &what).await;
+    for claim in &claims {
+        cluster.delete(&Target::of(claim)).await;
+    }
+    // what was used is gone with its last claim, and what is behind it; the rest is as it was
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let resources = cluster.api.list(API, "RelationalDatabase", "").await.expect("a list");
+        let behind = cluster.api.list(RDS, "RDSInstance", "").await.expect("a list");
+        let claims = cluster.api.list(API, "RelationalDatabaseClaim", "").await.expect("a list");
+        let free = resources.iter().all(|r| r["status"]["phase"] == "Available");
+        if free && claims.is_empty() && behind.len() == resources.len() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{what}: {claims:#?} {resources:#?} {behind:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let broken = cluster.findings().await;
+    assert!(broken.is_empty(), "{what}: {broken:?}");
+    drop(managers);
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_at_once_share_no_more_than_there_is() {
+    for seed in seeds([3, 77]) {
+        check_sharing_races(true, seed).await;
+        check_sharing_races(false, seed).await;
+    }
+}
+
+/// Runs managers that are cut off after so many writes, until they are, or until it is done.
+async fn cut_after(cluster: &Cluster, options: &Options, writes: u64, done: impl AsyncFn() -> bool) {
+    let faults = Faults::new(writes, 0, 1);
+    let managers = cluster.faulty(&faults, options.clone()).await;
+    let deadline = Instant::now() + PATIENCE;
+    while !faults.cut.load(Ordering::Acquire) && !done().await && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    drop(managers);
+}
+
+/// A shared database is bound to two claims and released by one after the other, each time by managers that are cut off in the midst of it.
+async fn check_sharing_cuts(ordered: bool) {
+    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
+    let cluster = provisioning(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    for writes in 0..8 {
+        let what = format!("cut after {writes} writes, ordered {ordered}");
+        let mut database = shared_database(&format!("d{writes}"));
+        database["spec"]["reclaimPolicy"] = json!("Delete");
+        database["spec"]["template"] = json!({"apiVersion": RDS, "kind": "RDSInstance", "spec": {"class": "shared"}});
+        let at = Target::of(&database);
+        let claims = [unmade_claim(&format!("a{writes}")), unmade_claim(&format!("b{writes}"))];
+        let bound = async |claim: &Value| {
+            cluster.get(&Target::of(claim)).await.is_some_and(|c| c["status"]["phase"] == "Bound")
+        };
+        let gone = async |target: &Target| cluster.get(target).await.is_none();
+        cluster.create(&database).await;
+        for claim in &claims {
+            cluster.create(claim).await;
+            cut_after(&cluster, &options, writes, async || bound(claim).await).await;
+            let managers = cluster.managers(options.clone()).await;
+            cluster.settled(API, "RelationalDatabaseClaim", &what).await;
+            drop(managers);
+        }
+        let referred = |o: &Value| o["spec"]["claimRefs"].as_array().map_or(0, Vec::len);
+        assert_eq!(cluster.get(&at).await.as_ref().map(referred), Some(2), "{what}");
+        cluster.delete(&Target::of(&claims[0])).await;
+        cut_after(&cluster, &options, writes, async || gone(&Target::of(&claims[0])).await).await;
+        let managers = cluster.managers(options.clone()).await;
+        cluster.until(&Target::of(&claims[0]), "gone", |o| o.is_none()).await;
+        cluster.settled(API, "RelationalDatabaseClaim", &what).await;
+        drop(managers);
+        let left = cluster.get(&at).await.expect("it stays for the other");
+        assert_eq!((referred(&left), &left["status"]["phase"]), (1, &json!("Bound")), "{what}");
+        cluster.delete(&Target::of(&claims[1])).await;
+        cut_after(&cluster, &options, writes, async || gone(&at).await).await;
+        let managers = cluster.managers(options.clone()).await;
+        cluster.until(&at, "gone with its last claim", |o| o.is_none()).await;
+        let behind = target(RDS, "RDSInstance", "conductor-system", &at.name);
+        cluster.until(&behind, "gone with it", |o| o.is_none()).await;
+        cluster.until(&Target::of(&claims[1]), "gone", |o| o.is_none()).await;
+        assert!(cluster.findings().await.is_empty(), "{what}: {:?}", cluster.findings().await);
+        drop(managers);
+    }
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sharing_and_releasing_cut_off_between_any_two_writes() {
+    check_sharing_cuts(true).await;
+    check_sharing_cuts(false).await;
+}
+
+/// What is behind a resource goes, and no watch shows it: the resource goes all the same.
+async fn check_unseen_end(ordered: bool) {
+    let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
+    let cluster = provisioning(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    let healthy = cluster.managers(options.clone()).await;
+    let claim = cluster.create(&database_claim("c")).await;
+    cluster.until(&Target::of(&claim), "bound", common::phase_is("Bound")).await;
+    drop(healthy);
+    let faults = Faults::behind("/rdsinstances");
+    let _managers = cluster.faulty(&faults, options).await;
+    let bound = cluster.get(&Target::of(&claim)).await.expect("a claim");
+    let name = bound["spec"]["resourceName"].as_str().expect("a name").to_owned();
+    cluster.delete(&Target::of(&claim)).await;
+    cluster.until(&target(RDS, "RDSInstance", "conductor-system", &name), "gone", |o| o.is_none()).await;
+    cluster.until(&target(API, "RelationalDatabase", "", &name), "gone", |o| o.is_none()).await;
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_gone_unseen_holds_nothing() {
+    check_unseen_end(true).await;
+    check_unseen_end(false).await;
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::scenario::Scenario;
 use common::{Cluster, PATIENCE};
-use conductor_claims::lifecycle::Target;
+use conductor_claims::lifecycle::{RESOURCE_UID, Target};
 use conductor_managers::{Api, Managers, Options, install};
 use conductor_testkit::{Plane, skip};
 use http::Method;
@@ -75,6 +75,13 @@ async fn sweep(api: &Api) {
             for object in listed.iter().filter(|o| text(&o["metadata"]["name"]) != "kubernetes") {
                 left.push(format!("{kind} {}", text(&object["metadata"]["name"])));
                 remove(api, object).await;
+            }
+        }
+        // what was behind resources that were removed by force
+        for kind in ["ConfigMap", "Secret"] {
+            for object in api.list("v1", kind, RESOURCE_UID).await.expect("a list") {
+                left.push(format!("{kind} {}", text(&object["metadata"]["name"])));
+                remove(api, &object).await;
             }
         }
         for kind in types.iter().filter(|t| text(&t["spec"]["group"]).ends_with("example.com")) {

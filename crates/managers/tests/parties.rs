@@ -120,6 +120,41 @@ async fn a_class_can_be_for_some_only() {
             assert!(said(&cluster, &at, "NotAllowed").await.contains("the verb use"));
         }
     }
+    // What all of it hangs on is not deleted by mistake.
+    for (path, expected) in [
+        ("/api/v1/namespaces/conductor-system", "what is behind every claim is in conductor-system"),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/relationaldatabaseclaims.storage.conductor.io",
+            "this is of ResourceType relationaldatabases.storage.conductor.io, and all its objects would go with it",
+        ),
+    ] {
+        let (code, answer) = cluster
+            .api
+            .call(Method::DELETE, path, "application/json", Vec::new())
+            .await
+            .map_or_else(|failure| (failure.code, failure.message), |answer| (200, answer.to_string()));
+        assert!(code == 403 && answer.contains(expected), "{code} {answer}");
+    }
+    // Nobody asks for less than nothing, in whatever form: a quota would count it.
+    for amount in [json!(-5), json!("-5"), json!(-5.5)] {
+        let less = database("less", json!({"resources": {"requests": {"storage": amount}}}));
+        let (code, answer) = jane.send(Method::POST, &claims, &less).await;
+        assert!(code == 422 && message(&answer).contains("spec.resources.requests.storage"), "{amount}: {answer}");
+    }
+    // Who names none gets what everybody may have, whatever else would fit better, and hears nothing of the rest.
+    let spare = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": "spare"}, "spec": {"engine": "x", "class": "silver"}});
+    assert_eq!(claus.send(Method::POST, &format!("{DATABASES}/relationaldatabases"), &spare).await.0, 201);
+    let any = common::target("storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "shop", "any");
+    assert_eq!(jane.send(Method::POST, &claims, &database("any", json!({}))).await.0, 201);
+    let bound = cluster.until(&any, "bound", common::phase_is("Bound")).await.expect("is there");
+    assert_eq!(bound["spec"]["resourceName"], "spare");
+    for (name, guess) in [("right", "g"), ("wrong", "z")] {
+        let guess = json!({"expression": format!("resource.metadata.name.startsWith('{guess}')")});
+        assert_eq!(jane.send(Method::POST, &claims, &database(name, guess)).await.0, 201);
+        let at = common::target("storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "shop", name);
+        let text = said(&cluster, &at, "NoMatch").await;
+        assert!(text.contains("1 of a class that its maker may not use"), "{text}");
+    }
     // Nor later.
     let (code, made) = jane.send(Method::POST, &claims, &database("a", json!({"class": "silver"}))).await;
     assert_eq!(code, 201, "{made}");
@@ -325,7 +360,8 @@ async fn a_class_that_comes_later_is_judged_and_charged() {
     for i in 0..3 {
         let (code, answer) = jane.send(Method::POST, &claims, &database(&format!("none{i}"), json!({}))).await;
         assert_eq!((code, &answer["spec"]["class"]), (201, &Value::Null), "{answer}");
-        said(&cluster, &at(&format!("none{i}")), "NotAllowed").await;
+        let text = said(&cluster, &at(&format!("none{i}")), "NoMatch").await;
+        assert!(text.contains("1 of a class that its maker may not use"), "{text}");
     }
     let nugget = cluster
         .get(&common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "nugget"))

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Cluster, phase_is, pv, pvc, volume, volume_claim};
+use conductor_claims::lifecycle::Target;
 use conductor_managers::Options;
 use conductor_managers::inspect::{Finding, audit};
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ const RDS: &str = "database.aws.conductor.io/v1alpha1";
 async fn check_made(ordered: bool) {
     let cluster = Cluster::start(true).await;
     cluster.namespace("apps").await;
-    let _managers = cluster.managers(Options { ordered, ..Options::default() }).await;
+    let managers = cluster.managers(Options { ordered, ..Options::default() }).await;
     cluster
         .create(&json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nfs"},
@@ -124,10 +125,125 @@ async fn check_made(ordered: bool) {
     cluster.delete(&pvc("apps", "data")).await;
     cluster.until(&pv(&name), "removed with its claim", |o| o.is_none()).await;
     cluster.until(&behind, "removed with its volume", |o| o.is_none()).await;
+    // nor does one that goes while nobody looks
+    let unseen = cluster.create(&volume_claim("apps", "unseen", "5Gi", "nfs")).await;
+    let unseen = format!("pvc-{}", unseen["metadata"]["uid"].as_str().expect("a uid"));
+    let unseen = common::target(RDS, "RDSInstance", "conductor-system", &unseen);
+    cluster.until(&unseen, "made", |o| o.is_some()).await;
+    managers.stop().await;
+    for name in ["unseen", "vast", "block"] {
+        cluster.delete(&pvc("apps", name)).await;
+        cluster.until(&pvc("apps", name), "gone", |o| o.is_none()).await;
+    }
+    // and one whose volume was there, but had not taken over what is behind it: the volume goes when that is gone
+    let claim = "00000000-0000-0000-0000-00000000000a";
+    let name = format!("pvc-{claim}");
+    let behind = json!({"apiVersion": RDS, "kind": "RDSInstance", "name": name, "namespace": "conductor-system"});
+    let mut half = common::volume(&name, "5Gi", "nfs");
+    half["metadata"]["annotations"] = json!({
+        "conductor.io/implementation": behind.to_string(), "conductor.io/provisioned-for": claim,
+        "pv.kubernetes.io/bound-by-controller": "yes", "pv.kubernetes.io/provisioned-by": "volume.conductor.io",
+    });
+    half["metadata"]["finalizers"] = json!(["conductor.io/resource"]);
+    half["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+    half["spec"]["claimRef"] = json!({"namespace": "apps", "name": "half", "uid": claim});
+    cluster.create(&half).await;
+    let behind = common::target(RDS, "RDSInstance", "conductor-system", &name);
+    cluster
+        .create(&json!({
+            "apiVersion": RDS, "kind": "RDSInstance",
+            "metadata": {
+                "name": name, "namespace": "conductor-system", "finalizers": ["example.com/slow"],
+                "labels": {"conductor.io/claim-uid": claim}, "annotations": {"conductor.io/claim-name": "apps/half"},
+            },
+            "spec": {},
+        }))
+        .await;
+    let managers = cluster.managers(Options { ordered, ..Options::default() }).await;
+    cluster.until(&unseen, "removed with its claim", |o| o.is_none()).await;
+    let going = |o: Option<&Value>| o.is_some_and(|o| o["metadata"]["deletionTimestamp"].is_string());
+    cluster.until(&behind, "on its way out", going).await;
+    while !managers.is_idle() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    cluster.patch(&behind, json!({"metadata": {"finalizers": null}})).await;
+    cluster.until(&pv(&name), "gone with what was behind it", |o| o.is_none()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_class_of_ours_makes_a_volume() {
     check_made(false).await;
     check_made(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_late_write_made_is_removed_although_nothing_is_made_of_its_class() {
+    let cluster = Cluster::start(true).await;
+    let managers = cluster.managers(Options::default()).await;
+    let database = "storage.conductor.io/v1alpha1";
+    cluster
+        .create(&json!({
+            "apiVersion": database, "kind": "RelationalDatabaseClass", "metadata": {"name": "late"},
+            "spec": {"templates": [{"name": "a", "template": {"apiVersion": "apps/v1", "kind": "StatefulSet"}}]},
+        }))
+        .await;
+    managers.stop().await;
+    let late = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {
+            "name": "late", "namespace": "conductor-system", "labels": {"conductor.io/resource-uid": "gone"},
+            "annotations": {"conductor.io/resource-ref": format!("{database} RelationalDatabase gone")},
+        },
+        "spec": {
+            "serviceName": "late", "selector": {"matchLabels": {"app": "late"}},
+            "template": {"metadata": {"labels": {"app": "late"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        },
+    });
+    let allowed = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "sets", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
+        "rules": [{"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["*"]}],
+    });
+    cluster.create(&allowed).await;
+    cluster.create(&late).await;
+    let _managers = cluster.managers(Options::default()).await;
+    cluster.until(&Target::of(&late), "removed", |o| o.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_has_the_attributes_that_its_claim_names() {
+    let cluster = Cluster::start(false).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options { types: false, ..Options::default() }).await;
+    let with = |mut object: Value, class: &str| {
+        if object["kind"] == "PersistentVolume" {
+            object["spec"].as_object_mut().expect("a spec").remove("hostPath");
+            object["spec"]["csi"] = json!({"driver": "d", "volumeHandle": object["metadata"]["name"]});
+        }
+        if !class.is_empty() {
+            object["spec"]["volumeAttributesClassName"] = class.into();
+        }
+        object
+    };
+    for class in ["", "gold", "silver"] {
+        cluster.create(&with(volume(&format!("v{class}"), "1Gi", ""), class)).await;
+    }
+    for class in ["bronze", "gold", ""] {
+        cluster.create(&with(volume_claim("apps", &format!("c{class}"), "1Gi", ""), class)).await;
+    }
+    for class in ["gold", ""] {
+        let claim = pvc("apps", &format!("c{class}"));
+        let bound = cluster.until(&claim, "bound", phase_is("Bound")).await.expect("a claim");
+        assert_eq!(bound["spec"]["volumeName"], format!("v{class}"));
+        let current = bound["status"]["currentVolumeAttributesClassName"].as_str().unwrap_or_default();
+        assert_eq!(current, class);
+    }
+    let said = |o: Option<&Value>| o.is_some_and(|o| o["status"]["conditions"][0]["message"].is_string());
+    let waits = cluster.until(&pvc("apps", "cbronze"), "says why", said).await.expect("a claim");
+    assert_eq!(waits["status"]["phase"], "Pending", "{waits}");
+    // What a bound claim asks for later is for its driver to do.
+    cluster.patch(&pvc("apps", "cgold"), json!({"spec": {"volumeAttributesClassName": "silver"}})).await;
+    cluster.create(&volume_claim("apps", "other", "1Gi", "")).await;
+    cluster.until(&pvc("apps", "other"), "looked at", said).await;
+    assert!(phase_is("Bound")(cluster.get(&pvc("apps", "cgold")).await.as_ref()));
 }

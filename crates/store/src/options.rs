@@ -45,10 +45,12 @@ pub struct Window {
     pub checkpoint_bytes: usize,
     /// Events one call of `Watch::next` returns at most, rounded up to a whole transaction.
     pub batch_events: usize,
+    /// Bytes of values that it returns at most, rounded up likewise.
+    pub batch_bytes: usize,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Window { events: 65_536, bytes: 16 << 20, checkpoint_bytes: 4 << 20, batch_events: 512 }
+        Window { events: 65_536, bytes: 16 << 20, checkpoint_bytes: 4 << 20, batch_events: 512, batch_bytes: 64 << 10 }
     }
 }

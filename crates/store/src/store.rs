@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) queue: Queue,
     pub(crate) engine_stats: Mutex<EngineStats>,
+    /// Why the last write was not made durable, and when; none once one was.
+    pub(crate) trouble: Mutex<Option<(Instant, Arc<std::io::Error>)>>,
     pub(crate) wakers: Wakers,
 }
 
@@ -84,6 +86,7 @@ impl Store {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.limits.clone()),
             engine_stats: Mutex::new(engine.stats()),
+            trouble: Mutex::default(),
             options,
             state: RwLock::new(state),
             wakers: Wakers::default(),
@@ -99,6 +102,11 @@ impl Store {
             shared.queue.close();
         }
         Store(Arc::new(Handle { shared, threads: Mutex::new(threads.map(Result::ok)) }))
+    }
+
+    /// Why nothing can be written: what the disk said to the last attempt, and when that was.
+    pub fn trouble(&self) -> Option<(Instant, Arc<std::io::Error>)> {
+        self.0.shared.trouble.lock().clone()
     }
 
     /// The current revision, a transaction boundary.

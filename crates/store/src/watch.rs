@@ -57,19 +57,21 @@ impl Watch {
         if self.cursor < oldest {
             return Err(WatchError::Compacted { oldest });
         }
-        let limit = self.shared.options.window.batch_events;
+        let window = &self.shared.options.window;
         let mut events = Vec::new();
+        let mut bytes = 0;
         let mut seen = self.cursor;
         let mut drained = true;
         if let Some(table) = state.table(&self.table) {
             for event in table.ring.after(self.cursor) {
                 // Stop only between transactions.
-                if events.len() >= limit && event.first > seen {
+                if (events.len() >= window.batch_events || bytes >= window.batch_bytes) && event.first > seen {
                     drained = false;
                     break;
                 }
                 seen = event.last;
                 if event.key().starts_with(&*self.prefix) {
+                    bytes += event.entry.value.len();
                     events.push(event.clone());
                 }
             }
@@ -77,6 +79,13 @@ impl Watch {
         self.cursor = if drained { state.revision } else { seen };
         self.boundary = true;
         Ok((!events.is_empty()).then_some(events))
+    }
+
+    /// Has all events after a revision come again: one of an event that was returned, behind which the others cannot be used
+    /// yet. So nobody keeps alive what the window no longer has.
+    pub fn rewind(&mut self, revision: u64) {
+        self.cursor = self.cursor.min(revision);
+        self.boundary = false;
     }
 
     /// The transaction boundary up to which this watcher has been given everything: what a bookmark may say.

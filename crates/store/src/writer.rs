@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -193,12 +194,15 @@ impl Writer {
             if let Err(failed) = durable {
                 tracing::error!(error = %failed.error, unknown = failed.unknown, "cannot write to the log");
                 // Also those that failed a precondition: it may have failed because of a write that now never happened.
-                let error = CommitError::Io { error: Arc::new(failed.error), unknown: failed.unknown };
+                let cause = Arc::new(failed.error);
+                *self.shared.trouble.lock() = Some((Instant::now(), cause.clone()));
+                let error = CommitError::Io { error: cause, unknown: failed.unknown };
                 for (_, reply) in outcomes {
                     let _ = reply.send(Err(error.clone()));
                 }
                 return;
             }
+            *self.shared.trouble.lock() = None;
             let mut garbage = Vec::new();
             self.shared.state.write().apply(&batch.events, &self.shared.options.window, &mut garbage);
         }

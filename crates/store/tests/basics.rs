@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conductor_store::{
-    CommitError, EventKind, Expect, KeyRange, Op, OpenError, Options, ReadError, Store, Transaction, Value, WatchError,
+    CommitError, EventKind, Expect, KeyRange, Op, OpenError, Options, ReadError, Store, Transaction, Value, Watch,
+    WatchError,
 };
 
 fn memory() -> Store {
@@ -250,6 +251,23 @@ async fn a_crowd_of_watchers_gets_every_event() {
 }
 
 #[test]
+fn a_watcher_gets_so_many_bytes_at_once_and_may_go_back() {
+    let store = Store::in_memory(Options::default());
+    for key in ["a", "b", "c"] {
+        put(&store, "t", key, &"x".repeat(40_000));
+    }
+    let mut watch = store.watch("t", "", 0).expect("watches");
+    let next = |watch: &mut Watch| -> Vec<u64> {
+        watch.try_next().expect("goes on").unwrap_or_default().iter().map(|event| event.revision).collect()
+    };
+    assert_eq!(next(&mut watch), [1, 2]);
+    watch.rewind(1);
+    assert_eq!(watch.progress(), None, "it is not known to be between transactions");
+    assert_eq!(next(&mut watch), [2, 3]);
+    assert_eq!((next(&mut watch), watch.progress()), (vec![], Some(3)));
+}
+
+#[test]
 fn progress_moves_on_when_others_are_busy() {
     let store = memory();
     let mut watch = store.watch("t", "a/", 0).expect("watches");
@@ -300,6 +318,11 @@ fn two_stores_on_one_directory_are_refused() {
         Err(OpenError::Locked { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
         other => panic!("{:?}", other.err()),
     }
-    drop(first);
+    // one that is just going is waited for: what a killed process was about to start holds its files a moment longer
+    let going = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(first);
+    });
     Store::open(directory.path(), Options::default()).expect("opens");
+    going.join().expect("went");
 }

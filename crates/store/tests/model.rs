@@ -164,6 +164,7 @@ impl World {
         options.window.bytes = 6_000;
         options.window.checkpoint_bytes = 2_000;
         options.window.batch_events = 3;
+        options.window.batch_bytes = 300;
         options.log.segment_bytes = 700;
         options.log.allocate_bytes = 256;
         options.log.checkpoint_bytes = 3_000;

@@ -5,10 +5,10 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::wire::Endpoint;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::conductor::{self, Conductor};
-use crate::kubernetes;
+use crate::kubernetes::{self, build::Program};
 
 /// A server that runs, for as long as this lives.
 pub struct Subject {
@@ -60,7 +60,7 @@ impl Subject {
         let log = fs::File::create(dir.join("managers.log"))?;
         let managers = Command::new(program)
             .args(["manager", "--volumes", "--kubeconfig"])
-            .arg(dir.join("kubeconfig"))
+            .arg(managers_kubeconfig(dir, program)?)
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
@@ -145,6 +145,34 @@ fn end(process: &mut Process) {
             }
         }
     }
+}
+
+/// Installs what the managers need as an administrator would, and gives them a kubeconfig of their own service account: as in a Deployment,
+/// they come with a token.
+fn managers_kubeconfig(dir: &Path, program: &Path) -> anyhow::Result<PathBuf> {
+    let (admin, own) = (dir.join("kubeconfig"), dir.join("managers.kubeconfig"));
+    let kubectl = |config: &Path, words: &[&str]| -> anyhow::Result<String> {
+        let mut command = Command::new(Program::Kubectl.path()?);
+        let output = command.arg("--kubeconfig").arg(config).args(words).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {} failed: {}", words.join(" "), said.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let objects = dir.join("managers.yaml");
+    fs::write(&objects, Command::new(program).arg("install").output()?.stdout)?;
+    let objects = objects.display().to_string();
+    // what is of a kind that was just defined is taken at the second try
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", &objects];
+    let begun = Instant::now();
+    while let Err(error) = kubectl(&admin, &apply) {
+        ensure!(begun.elapsed() < Duration::from_secs(30), error);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let token = kubectl(&admin, &["create", "token", "managers", "-n", "conductor-system", "--duration", "12h"])?;
+    fs::copy(&admin, &own)?;
+    kubectl(&own, &["config", "set-credentials", "managers", &format!("--token={token}")])?;
+    kubectl(&own, &["config", "set-context", "--current", "--user=managers"])?;
+    Ok(own)
 }
 
 /// Processor time that a process has used.

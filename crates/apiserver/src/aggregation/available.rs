@@ -93,6 +93,10 @@ async fn settle(server: &Server, local: &Local, service: &Value, remote: Option<
     found.is_ok() && written.is_ok()
 }
 
+/// All that a server has, in one piece.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+    application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+
 /// Why a server is not available: a reason and a message.
 type Ill = (&'static str, String);
 
@@ -100,11 +104,15 @@ async fn check(server: &Server, remote: &Remote) -> Result<(), Ill> {
     reachable(server.store(), remote)?;
     let failed = |why: String| ("FailedDiscoveryCheck", why);
     let path = format!("/apis/{}/{}", remote.group, remote.version);
-    let mut list = proxy::ask(&server.0, remote, &path).await.map_err(failed)?;
+    let older = proxy::ask_for(&server.0, remote, &path, "application/json").await.map_err(failed)?;
+    let older: Value = serde_json::from_slice(&older).unwrap_or_default();
+    // Who has all in one piece says more in it; not every server has.
+    let whole = proxy::ask_for(&server.0, remote, "/apis", AGGREGATED).await.unwrap_or_default();
+    let whole: Value = serde_json::from_slice(&whole).unwrap_or_default();
     // Not every server has these documents.
     let index = proxy::ask(&server.0, remote, "/openapi/v3").await.unwrap_or_default();
     let mut said = remote.said.lock();
-    said.resources = list["resources"].take();
+    said.resources = remote.newest(&whole).or_else(|| remote.older(&older));
     said.document = index["paths"].get(path.trim_start_matches('/')).cloned();
     Ok(())
 }

@@ -16,6 +16,7 @@ use store::KeyRange;
 
 use crate::catalog::Catalog;
 use crate::plan::parse_stored;
+use crate::resource::Resource;
 use crate::server::Server;
 use crate::webhook::{ClientConfig, Destination};
 
@@ -49,8 +50,8 @@ pub struct Remote {
 /// What a server last said of itself.
 #[derive(Clone, Default)]
 struct Said {
-    /// Its resources, as `/apis/{group}/{version}` has them.
-    resources: Value,
+    /// Its resources, as aggregated discovery has them; none if it has not said.
+    resources: Option<Vec<Value>>,
     /// Where the document of this version is, as its `/openapi/v3` has it.
     document: Option<Value>,
 }
@@ -96,17 +97,28 @@ impl Remote {
         let said = self.said.lock();
         let freshness = if self.is_available() { "Current" } else { "Stale" };
         let mut entry = json!({"version": self.version, "freshness": freshness});
-        let resources = modern(&said.resources, &self.group, &self.version);
-        if !resources.is_empty() {
-            entry["resources"] = resources.into();
+        if let Some(resources) = said.resources.as_ref().filter(|own| !own.is_empty()) {
+            entry["resources"] = resources.clone().into();
         }
         entry
+    }
+
+    /// Its resources in aggregated discovery.
+    fn newest(&self, whole: &Value) -> Option<Vec<Value>> {
+        let groups = whole["items"].as_array().filter(|_| whole["kind"] == "APIGroupDiscoveryList")?;
+        let group = groups.iter().find(|own| own["metadata"]["name"] == *self.group)?;
+        let version = group["versions"].as_array()?.iter().find(|own| own["version"] == *self.version)?;
+        Some(version["resources"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The same from the list that `/apis/{group}/{version}` has.
+    fn older(&self, list: &Value) -> Option<Vec<Value>> {
+        list["resources"].as_array().map(|list| modern(list, &self.group, &self.version))
     }
 }
 
 /// Resources as aggregated discovery has them, from how the older one does.
-fn modern(resources: &Value, group: &str, version: &str) -> Vec<Value> {
-    let list = resources.as_array().map(Vec::as_slice).unwrap_or_default();
+fn modern(list: &[Value], group: &str, version: &str) -> Vec<Value> {
     let response = |entry: &Value| {
         let or = |field: &str, default: &str| entry[field].as_str().unwrap_or(default).to_owned();
         json!({"group": or("group", group), "version": or("version", version), "kind": entry["kind"]})
@@ -186,7 +198,7 @@ impl Remotes {
 
     /// Groups with their versions, in the order of discovery: this server's, and others' where their priority puts them.
     pub fn groups(&self, catalog: &Catalog) -> Vec<(String, Vec<Version>)> {
-        let own = catalog.groups().into_iter().map(|(group, versions)| {
+        let own = catalog.groups_with(Resource::is_announced).into_iter().map(|(group, versions)| {
             (group.to_owned(), versions.iter().map(|version| ((*version).to_owned(), None)).collect())
         });
         let mut groups: Vec<(String, Vec<Version>)> = own.collect();

@@ -25,15 +25,15 @@ pub async fn empty(server: &Server, local: &Local, namespace: &str) -> Left {
     for remote in server.0.remotes.all() {
         let version = format!("{}/{}", remote.group, remote.version);
         let said = remote.said.lock().resources.clone();
-        let Some(resources) = said.as_array().filter(|_| remote.is_available()) else {
+        let Some(resources) = said.filter(|_| remote.is_available()) else {
             left.unknown.push(version);
             continue;
         };
         let can =
             |resource: &Value, verb: &str| resource["verbs"].as_array().is_some_and(|own| own.contains(&verb.into()));
-        let content = resources.iter().filter(|own| own["namespaced"] == true);
+        let content = resources.iter().filter(|own| own["scope"] == "Namespaced");
         for resource in content.filter(|own| can(own, "list") && can(own, "deletecollection")) {
-            let plural = resource["name"].as_str().unwrap_or_default();
+            let plural = resource["resource"].as_str().unwrap_or_default();
             let path = format!("/apis/{version}/namespaces/{namespace}/{plural}");
             let count = async || match proxy::ask(&server.0, &remote, &path).await {
                 Ok(list) => Ok(list["items"].as_array().map_or(0, Vec::len)),

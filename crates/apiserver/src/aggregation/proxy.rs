@@ -140,9 +140,15 @@ pub async fn forward(
 
 /// Asks a server something about itself.
 pub async fn ask(server: &Inner, remote: &Remote, path: &str) -> Result<Value, String> {
+    let body = ask_for(server, remote, path, "application/json").await?;
+    serde_json::from_slice(&body).map_err(|error| format!("failing or missing response from {path}: {error}"))
+}
+
+/// The same, in a form, whatever it says.
+pub async fn ask_for(server: &Inner, remote: &Remote, path: &str, form: &'static str) -> Result<Bytes, String> {
     let user = User::new("system:kube-aggregator", [crate::user::MASTERS]);
     let mut headers = HeaderMap::new();
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static(form));
     let request = request(remote, &Method::GET, path, &user, &headers, Bytes::new())?;
     let url = request.uri().to_string();
     let exchange = async {
@@ -153,7 +159,7 @@ pub async fn ask(server: &Inner, remote: &Remote, path: &str) -> Result<Value, S
             return Err(format!("bad status from {url}: {}", status.as_u16()));
         }
         let body = Limited::new(response.into_body(), LIMIT).collect().await.map_err(|error| error.to_string())?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
+        Ok(body.to_bytes())
     };
     let answered = tokio::time::timeout(Duration::from_secs(5), exchange).await;
     answered

@@ -14,7 +14,9 @@ use tokio::sync::mpsc;
 pub use file::Keep;
 pub use policy::{Level, Policy, PolicyError};
 
+use crate::auth::authz::Decision;
 use crate::body::Body;
+use crate::impersonation::Acting;
 use crate::request::RequestInfo;
 use crate::user::User;
 
@@ -61,7 +63,7 @@ impl Audit {
     pub fn record(
         &self,
         real: &Arc<User>,
-        user: &Arc<User>,
+        acting: &Acting,
         info: &RequestInfo,
         parts: &Parts,
         id: String,
@@ -77,8 +79,11 @@ impl Audit {
             "user": real.to_json(), "sourceIPs": [source(parts)],
             "requestReceivedTimestamp": now, "stageTimestamp": now,
         });
-        if !Arc::ptr_eq(real, user) {
-            event["impersonatedUser"] = user.to_json();
+        if !Arc::ptr_eq(real, &acting.user) {
+            event["impersonatedUser"] = acting.user.to_json();
+        }
+        if let Some(constraint) = &acting.constraint {
+            event["authenticationMetadata"] = json!({"impersonationConstraint": constraint});
         }
         if let Some(agent) = parts.headers.get(http::header::USER_AGENT).and_then(|own| own.to_str().ok()) {
             event["userAgent"] = agent.into();
@@ -146,6 +151,16 @@ impl Record {
                 self.event["requestObject"] = self.shown(parsed.value);
             }
         }
+    }
+
+    /// Whether its sender may send it.
+    pub fn decided(&mut self, decision: &Decision) {
+        let (decision, reason) = match decision {
+            Decision::Allow(reason) => ("allow", reason),
+            Decision::NoOpinion(reason) => ("forbid", reason),
+        };
+        let annotations = [("decision", decision), ("reason", reason)];
+        self.annotate(annotations.map(|(key, value)| (format!("authorization.k8s.io/{key}"), value.to_owned())));
     }
 
     /// What admission says about it.

@@ -98,7 +98,9 @@ pub async fn run(server: Server, mut known: Known) {
         for (entry, decision) in &due {
             match settle(&server, &local, entry, decision.as_ref(), &mut known.looked_at).await {
                 Ok(finished) => {
-                    if let Some(own) = known.serving.get(&*entry.key) {
+                    let stored = server.store().get(TABLE, &entry.key).and_then(|entry| parse_stored(&entry).ok());
+                    let established = stored.is_some_and(|crd| crate::custom::check::is_established(&crd));
+                    if let Some(own) = known.serving.get(&*entry.key).filter(|_| established) {
                         own.definition.announced.store(true, Ordering::Relaxed);
                     }
                     known.troubles.remove(&*entry.key);
@@ -227,6 +229,9 @@ fn refresh(server: &Server, entries: &[Arc<Entry>], known: &mut Known) {
             let version = || machinery::version::by_preference(&a.version, &b.version);
             a.group.cmp(&b.group).then_with(version).then_with(|| a.plural.cmp(&b.plural))
         });
+        // A version of Kubernetes' own is Kubernetes' own alone.
+        let builtin = Catalog::builtin();
+        resources.retain(|own| !builtin.has_version(&own.group, &own.version));
         resources.into_iter().for_each(|resource| catalog.add(resource));
         server.0.change_catalog(catalog);
     }
@@ -297,6 +302,12 @@ async fn settle(
     Ok(done)
 }
 
+/// Says on a definition that it is going.
+pub fn terminating(crd: &mut Value, now: &str) {
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    names::set_condition(&mut crd["status"], "Terminating", ("True", "InstanceDeletionPending", message), now);
+}
+
 /// Deletes the objects of a definition that is being deleted; lets it go when there are none left. Says whether it is done.
 async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> Result<bool, Status> {
     let finalizers = crd["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -305,9 +316,9 @@ async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> R
     }
     let definition = Definition::read(crd, entry.value.clone(), 0);
     let name = &definition.name;
-    let say = async |reason: &str, message: &str| {
+    let say = async |value: &str, reason: &str, message: &str| {
         let mut told = crd.clone();
-        names::set_condition(&mut told["status"], "Terminating", ("True", reason, message), &server.0.now());
+        names::set_condition(&mut told["status"], "Terminating", (value, reason, message), &server.0.now());
         if told != *crd
             && let Err(status) = local.update(&format!("{CRDS}/{name}/status"), &told).await
         {
@@ -333,7 +344,7 @@ async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> R
                     Ok(_) => {}
                     Err(status) if status.code == 404 => {}
                     Err(status) => {
-                        say("InstanceDeletionFailed", &format!("could not issue all deletes: {status}")).await;
+                        say("True", "InstanceDeletionFailed", &format!("could not issue all deletes: {status}")).await;
                         return Err(status);
                     }
                 }
@@ -342,12 +353,15 @@ async fn remove(server: &Server, local: &Local, crd: &Value, entry: &Entry) -> R
         if server.store().count(&table) > 0 {
             // Somebody's finalizers hold the rest.
             let left = server.store().count(&table);
-            say("InstanceDeletionCheck", &format!("could not confirm zero CustomResources remaining: {left} are left"))
-                .await;
+            let message = format!("could not confirm zero CustomResources remaining: {left} are left");
+            say("True", "InstanceDeletionCheck", &message).await;
             return Ok(false);
         }
     }
     let rest: Vec<&Value> = finalizers.iter().filter(|own| *own != FINALIZER).collect();
+    if !rest.is_empty() {
+        say("False", "InstanceDeletionCompleted", "removed all instances").await;
+    }
     let patch = json!({"metadata": {"finalizers": rest, "uid": crd["metadata"]["uid"]}});
     match local.merge(&path, &patch).await {
         Ok(_) => Ok(true),

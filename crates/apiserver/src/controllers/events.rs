@@ -32,6 +32,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// After how many seconds a removal that failed is tried again.
 const RETRY: i64 = 60;
 
+/// Writes a warning about an object: its kind, where it is and which one it is.
+pub async fn warn(server: &Server, local: &Local, who: &str, about: Value, reason: &str, message: String) {
+    let namespace = about["namespace"].as_str().filter(|own| !own.is_empty()).unwrap_or("default").to_owned();
+    let name = about["name"].as_str().unwrap_or_default();
+    let (now, random) = (server.0.now(), || server.0.random_u32());
+    let event = json!({
+        "metadata": {"name": format!("{name}.{:08x}{:08x}", random(), random()), "namespace": namespace},
+        "involvedObject": about, "type": "Warning", "reason": reason, "count": 1, "message": message,
+        "source": {"component": who}, "firstTimestamp": now, "lastTimestamp": now,
+    });
+    if let Err(status) = local.create(&format!("/api/v1/namespaces/{namespace}/events"), &event).await {
+        tracing::debug!(%status, "an event could not be written");
+    }
+}
+
 /// Removes old events for as long as the server runs.
 pub async fn run(server: Server) {
     let local = Local::new(&server, "kube-apiserver");

@@ -1,5 +1,6 @@
 //! The controllers that clients of an API server rely on. They run inside it and end with it.
 
+pub mod addresses;
 mod certificates;
 pub mod crds;
 pub mod endpoints;
@@ -27,6 +28,7 @@ pub fn start(server: &Server, definitions: crds::Known) {
     spawn(server, namespaces::remove(server.clone()));
     spawn(server, gc::run(server.clone()));
     spawn(server, protection::run(server.clone()));
+    spawn(server, addresses::run(server.clone()));
     spawn(server, endpoints::run(server.clone()));
     spawn(server, events::run(server.clone()));
     spawn(server, policies::run(server.clone()));

@@ -228,17 +228,17 @@ fn subresources(subresources: &Value, path: &Path) -> Errors {
             }
             return;
         }
-        let simple = value.starts_with('.') && !value.contains(['[', ']']) && !value[1..].split('.').any(str::is_empty);
-        if !simple {
-            errors.push(Error::invalid(&at, value, "must be a simple json path without array notation"));
-        } else if !roots.iter().any(|root| value.starts_with(root)) {
-            let detail = format!("should be a json path under {}", roots.join(" or "));
+        if !value.starts_with('.') {
+            errors.push(Error::invalid(&at, value, "must be a simple json path starting with ."));
+        } else if !roots.iter().any(|root| value.strip_prefix(root).is_some_and(|rest| rest.starts_with('.'))) {
+            let either = if roots.len() > 1 { "either " } else { "" };
+            let detail = format!("should be a json path under {either}{}", roots.join(" or "));
             errors.push(Error::invalid(&at, value, detail));
         }
     };
-    check("specReplicasPath", &[".spec."], true);
-    check("statusReplicasPath", &[".status."], true);
-    check("labelSelectorPath", &[".spec.", ".status."], false);
+    check("specReplicasPath", &[".spec"], true);
+    check("statusReplicasPath", &[".status"], true);
+    check("labelSelectorPath", &[".spec", ".status"], false);
     errors
 }
 

@@ -24,13 +24,16 @@ impl Column {
             .flatten()
             .map(|column| {
                 let text = |name: &str| column[name].as_str().unwrap_or_default().to_owned();
+                let described = Some(text("description")).filter(|text| !text.is_empty());
+                let path = text("jsonPath");
                 Column {
                     name: text("name"),
                     kind: text("type"),
                     format: text("format"),
-                    description: text("description"),
+                    description: described
+                        .unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {path}")),
                     priority: column["priority"].as_i64().unwrap_or(0),
-                    path: JsonPath::parse(&text("jsonPath")).ok(),
+                    path: JsonPath::parse(&path).ok(),
                 }
             })
             .collect();

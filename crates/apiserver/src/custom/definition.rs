@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use machinery::jsonpath::JsonPath;
 use machinery::schema::Structural;
+use machinery::version::by_preference;
 use serde_json::{Value, json};
 
 use super::Custom;
@@ -113,6 +114,14 @@ fn pointer(path: &Value) -> String {
     path.as_str().unwrap_or_default().replace('.', "/")
 }
 
+/// The version to use instead of a deprecated one: the preferred one of those that are served and not deprecated, if it is
+/// preferred to it.
+fn successor<'a>(versions: &'a Value, deprecated: &str) -> Option<&'a str> {
+    let good = |version: &&Value| version["served"] == true && version["deprecated"] != true;
+    let names = versions.as_array().into_iter().flatten().filter(good).filter_map(|version| version["name"].as_str());
+    names.filter(|name| by_preference(name, deprecated).is_lt()).min_by(|a, b| by_preference(a, b))
+}
+
 impl Definition {
     /// Reads a CustomResourceDefinition that is stored like that. `since`: the revision from which on objects are written
     /// under it.
@@ -125,7 +134,10 @@ impl Definition {
             let name = text(&version["name"]);
             let deprecation = version["deprecated"].as_bool().unwrap_or(false).then(|| {
                 let own = version["deprecationWarning"].as_str().map(str::to_owned);
-                own.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
+                own.unwrap_or_else(|| match successor(&spec["versions"], &name) {
+                    Some(newer) => format!("{group}/{name} {kind} is deprecated; use {group}/{newer} {kind}"),
+                    None => format!("{group}/{name} {kind} is deprecated"),
+                })
             });
             let scale = &version["subresources"]["scale"];
             Version {

@@ -59,15 +59,15 @@ impl Custom {
 
     /// Reads an object: unknown fields are pruned and reported.
     pub fn decode(&self, mut object: Value) -> Result<Decoded, Status> {
-        let mut strict = Vec::new();
-        match self.structural().coerce(&mut object, crate::resource::object_meta()) {
-            Ok(dropped) => strict.extend(dropped),
-            Err(error) => {
-                return Err(self.unreadable(&error));
-            }
-        }
-        strict.extend(self.structural().prune(&mut object));
-        strict.sort();
+        let metadata = crate::resource::object_meta();
+        let dropped = self.structural().coerce(&mut object, metadata).map_err(|error| self.unreadable(&error))?;
+        // The object's own metadata comes first, that of embedded ones last.
+        let own = |problem: &String| problem.starts_with("unknown field \"metadata.");
+        let (mut strict, embedded): (Vec<String>, Vec<String>) = dropped.into_iter().partition(own);
+        let mut pruned = self.structural().prune(&mut object);
+        pruned.sort();
+        strict.extend(pruned);
+        strict.extend(embedded);
         Ok(Decoded { object, strict, said: Vec::new() })
     }
 
@@ -79,6 +79,27 @@ impl Custom {
     /// Fills in defaults.
     pub fn default(&self, object: &mut Value) {
         self.structural().default(object);
+    }
+
+    /// Fills in the defaults of the part of an object that a request writes; the rest stays as it was stored, whatever
+    /// defaults the version of the request has for it.
+    pub fn default_part(&self, subresource: &str, object: &mut Value) {
+        if !self.version().status {
+            return self.default(object);
+        }
+        let take = |object: &mut Value| object.as_object_mut().and_then(|fields| fields.remove("status"));
+        let mut status = take(object);
+        if subresource == "status" {
+            let mut part = Value::Object(status.into_iter().map(|status| ("status".to_owned(), status)).collect());
+            self.default(&mut part);
+            status = take(&mut part);
+        } else {
+            self.default(object);
+            take(object);
+        }
+        if let (Some(fields), Some(status)) = (object.as_object_mut(), status) {
+            fields.insert("status".into(), status);
+        }
     }
 
     /// Fills in defaults and leaves nulls alone.
@@ -153,7 +174,7 @@ impl Custom {
         }
         if old["status"].is_null() && object["status"].is_null() {
             // Nothing was there and null is no change: a schema that has no null drops it and refuses nothing.
-            self.default(&mut object);
+            self.default_part("status", &mut object);
         }
         let meta = crate::write::meta_mut(&mut object);
         match managed {
@@ -451,6 +472,20 @@ pub fn whole_numbers(value: &mut Value) {
         Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
         _ => {}
     }
+}
+
+/// What is said about new finalizers whose names others may use as well.
+pub fn finalizer_warnings<'a>(new: &'a Value, old: &'a Value) -> impl Iterator<Item = String> {
+    let of = |object: &'a Value| object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let added = of(new).filter(move |name| !of(old).any(|known| known == *name)).filter_map(Value::as_str);
+    let common =
+        added.filter(|name| !name.contains('/') && !["orphan", "foregroundDeletion", "kubernetes"].contains(name));
+    common.map(|name| {
+        let path = if name.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        )
+    })
 }
 
 /// The next generation.

@@ -1,5 +1,7 @@
-//! Devices: the expressions that select them, and who may claim them with an administrator's rights.
+//! Devices: the expressions that select them, who may claim them with an administrator's rights, and who may say what becomes
+//! of a claim.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use cel::{DeclType, Env, Type};
@@ -7,9 +9,12 @@ use machinery::field::{Error, Errors, Path};
 use machinery::status::Status;
 use serde_json::Value;
 
+use crate::auth::authz::{Decision, refusal};
 use crate::catalog::NAMESPACES;
 use crate::context::Context;
 use crate::plan::{View, parse_stored};
+use crate::request::RequestInfo;
+use crate::user::User;
 
 const LABEL: &str = "resource.kubernetes.io/admin-access";
 
@@ -22,15 +27,121 @@ pub fn admin_access(cx: &Context, view: &View<'_>, claim: &Value) -> Result<(), 
     if wanted.is_empty() {
         return Ok(());
     }
-    let namespace = view.entry(NAMESPACES, &cx.info.namespace).and_then(|entry| parse_stored(&entry).ok());
-    if namespace.is_some_and(|namespace| namespace["metadata"]["labels"][LABEL] == "true") {
+    if is_admins(cx, view) {
         return Ok(());
     }
-    let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
+    let detail = elsewhere();
     let path = Path::root("spec").child("devices").child("requests");
     let errors: Vec<Error> =
         wanted.into_iter().map(|at| Error::forbidden(&path.index(at).child("adminAccess"), detail.as_str())).collect();
     Err(cx.invalid(claim["metadata"]["name"].as_str().unwrap_or_default(), &errors))
+}
+
+fn is_admins(cx: &Context, view: &View<'_>) -> bool {
+    let namespace = view.entry(NAMESPACES, &cx.info.namespace).and_then(|entry| parse_stored(&entry).ok());
+    namespace.is_some_and(|namespace| namespace["metadata"]["labels"][LABEL] == "true")
+}
+
+fn elsewhere() -> String {
+    format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace")
+}
+
+/// What a user may not change of a claim's status: what it is bound to is for those who bind, what a driver says is for who
+/// speaks for the driver.
+pub fn missing_rights(cx: &Context, view: &View<'_>, new: &Value, old: &Value) -> Errors {
+    let (new, old, path) = (&new["status"], &old["status"], Path::root("status"));
+    let mut errors = Errors::new();
+    let admins = |status: &Value| {
+        let mut results = status["allocation"]["devices"]["results"].as_array().into_iter().flatten();
+        results.position(|result| result["adminAccess"] == true)
+    };
+    if let (None, Some(at)) = (admins(old), admins(new)) {
+        if !is_admins(cx, view) {
+            let path = path.child("allocation").child("devices").child("results").index(at).child("adminAccess");
+            errors.push(Error::forbidden(&path, elsewhere()));
+        }
+    }
+    let may = |verb: &str, subresource: &str, namespace: &str, name: &str| {
+        let info = RequestInfo {
+            verb: verb.to_owned().into(),
+            subresource: subresource.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            ..cx.info.clone()
+        };
+        match cx.server.authorizer.authorize(&cx.user, &info) {
+            Decision::Allow(_) => Ok(()),
+            Decision::NoOpinion(reason) => Err(refusal(&cx.user, &info, &reason).message),
+        }
+    };
+    let verb = &*cx.info.verb;
+    if same(&new["allocation"], &old["allocation"]) && same(&new["reservedFor"], &old["reservedFor"]) {
+        // nothing is bound anew
+    } else if let Err(why) = may(verb, "binding", "", "") {
+        let detail = format!(
+            "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb={verb:?} permission: {why}"
+        );
+        errors.push(Error::forbidden(&path.child("allocation"), detail));
+    }
+    if new["allocation"].is_null() {
+        return errors;
+    }
+    let mut verbs = vec![format!("arbitrary-node:{verb}")];
+    if is_on(&cx.user, &new["allocation"]) {
+        verbs.insert(0, format!("associated-node:{verb}"));
+    }
+    for driver in changed_drivers(new, old) {
+        let refused: Vec<String> =
+            verbs.iter().map_while(|verb| may(verb, "driver", &cx.info.namespace, &driver).err()).collect();
+        if refused.len() == verbs.len() {
+            let detail = format!(
+                "changing status.devices requires resource=\"resourceclaims/driver\", verb=\"[{}]\" permission: {}",
+                verbs.join(" "),
+                refused[0]
+            );
+            errors.push(Error::forbidden(&path.child("devices"), detail));
+        }
+    }
+    errors
+}
+
+/// Whether nothing but ways to write nothing differs.
+fn same(new: &Value, old: &Value) -> bool {
+    let is_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    new == old || (is_nothing(new) && is_nothing(old))
+}
+
+/// The drivers of devices whose state is said anew.
+fn changed_drivers(new: &Value, old: &Value) -> BTreeSet<String> {
+    let by_device = |status: &Value| -> BTreeMap<Vec<String>, Value> {
+        let list = status["devices"].as_array().into_iter().flatten();
+        let key = |own: &Value| {
+            let text = |field: &str| own[field].as_str().unwrap_or_default().to_owned();
+            ["driver", "pool", "device", "shareID"].map(text).to_vec()
+        };
+        list.map(|own| (key(own), own.clone())).collect()
+    };
+    let (new, old) = (by_device(new), by_device(old));
+    let changed = |key: &&Vec<String>| new.get(*key) != old.get(*key);
+    new.keys().chain(old.keys()).filter(changed).map(|key| key[0].clone()).collect()
+}
+
+/// Whether a user is a service account on the one node that an allocation is for.
+fn is_on(user: &User, allocation: &Value) -> bool {
+    let Some([term]) = allocation["nodeSelector"]["nodeSelectorTerms"].as_array().map(Vec::as_slice) else {
+        return false;
+    };
+    let Some([field]) = term["matchFields"].as_array().map(Vec::as_slice) else { return false };
+    let plain = term["matchExpressions"].as_array().is_none_or(Vec::is_empty)
+        && field["key"] == "metadata.name"
+        && field["operator"] == "In";
+    let on = user.extra.get("authentication.kubernetes.io/node-name").map(Vec::as_slice);
+    match (field["values"].as_array().map(Vec::as_slice), on) {
+        (Some([Value::String(node)]), Some([own])) => {
+            plain && node == own && user.name.starts_with("system:serviceaccount:")
+        }
+        _ => false,
+    }
 }
 
 /// What an expression sees of a device.

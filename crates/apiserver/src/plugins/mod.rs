@@ -1,6 +1,7 @@
 //! The admission that every server has, in the order of kube-apiserver, and the writes that belong to others.
 
 mod accounts;
+pub mod addresses;
 pub mod cached;
 pub mod certificates;
 pub mod devices;
@@ -10,6 +11,7 @@ mod ingress;
 mod limits;
 mod namespaces;
 pub mod nodes;
+mod on_node;
 mod pod_security;
 mod priority;
 pub mod quota;
@@ -21,12 +23,13 @@ mod tolerations;
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinery::field::Errors;
 use machinery::status::Status;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
 use store::{Op, Store};
 
-use crate::admission::{Admission, Attributes, BoxFuture};
+use crate::admission::{Admission, Attributes, BoxFuture, Operation};
 use crate::auth::authz::Authorizer;
 use crate::auth::rbac::Rbac;
 use crate::context::Context;
@@ -82,12 +85,20 @@ impl BuiltIn {
     }
 }
 
+/// Evictions, bindings, requests for tokens and Scales are no objects of the kinds that the plug-ins know, but for one of them.
+fn is_part(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create && !attributes.subresource.is_empty() || attributes.subresource == "scale"
+}
+
 impl Admission for BuiltIn {
     fn name(&self) -> &'static str {
         "BuiltIn"
     }
 
     fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
+        if is_part(attributes) {
+            return Box::pin(std::future::ready(on_node::Topology.mutate(attributes)));
+        }
         // A namespace that is only planned gets nothing from a controller yet.
         let early = accounts::wanted(attributes).is_some_and(|name| {
             name == "default"
@@ -105,6 +116,9 @@ impl Admission for BuiltIn {
     }
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
+        if is_part(attributes) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
         let result = self.plugins.iter().try_for_each(|plugin| plugin.validate(attributes));
         Box::pin(std::future::ready(result))
     }
@@ -127,6 +141,8 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
         Box::new(runtime::RuntimeClass::new(store)),
         Box::new(certificates::Requests(authorizer.clone())),
         Box::new(ingress::DefaultClass::new(store)),
+        Box::new(on_node::Topology),
+        Box::new(on_node::Resize),
     ];
     vec![
         Box::new(BuiltIn { store: store.clone(), plugins }),
@@ -135,16 +151,19 @@ pub fn defaults(store: &Store, authorizer: &Arc<dyn Authorizer>, rbac: Arc<Rbac>
     ]
 }
 
-/// What the server decides about an object after admission and before validation: addresses and ports, the usage of a
-/// quota, the sender of a request.
+/// What a user may not change of an object for want of a right to that part of it.
+pub fn missing_rights(cx: &Context, view: &View<'_>, new: &Value, old: &Value) -> Errors {
+    match (cx.resource.gk(), cx.info.subresource.as_str()) {
+        (("resource.k8s.io", "ResourceClaim"), "status") => devices::missing_rights(cx, view, new, old),
+        _ => Errors::new(),
+    }
+}
+
+/// What the server decides about an object after admission and before validation: addresses and ports, the sender of a
+/// request.
 pub fn complete(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
     match cx.resource.gk() {
         ("", "Service") => services::allocate(cx, view, new, old),
-        ("", "ResourceQuota") if cx.info.subresource.is_empty() && (old.is_null() || new["spec"] != old["spec"]) => {
-            let catalog = cx.server.catalog();
-            new["status"] = quota::controller::status(|table, prefix| view.list(table, prefix), &catalog, new);
-            Ok(())
-        }
         ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") if old.is_null() => {
             devices::admin_access(cx, view, new)
         }
@@ -158,6 +177,6 @@ pub fn complete(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> 
 
 /// Writes that belong to a write: what the object takes or gives back.
 pub fn side_writes(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut Vec<Op>) -> Result<(), Status> {
-    services::reserve(cx, view, old, new, ops);
+    services::reserve(cx, view, old, new, ops)?;
     quota::charge(cx, view, old, new, ops)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use kinds::pod_security::{Level, describe, reasons, violations};
+use kinds::pod_security::{LATEST, Level, Violation, describe, reasons, violations};
 use machinery::status::Status;
 use serde_json::Value;
 use store::{Entry, KeyRange};
@@ -21,6 +21,14 @@ pub struct PodSecurity;
 struct Wanted {
     level: Level,
     version: String,
+}
+
+impl Wanted {
+    /// What a Pod asks for that it may not.
+    fn violated(&self, pod: &Value) -> Vec<Violation> {
+        let minor = self.version.strip_prefix("v1.").and_then(|minor| minor.parse().ok()).unwrap_or(LATEST);
+        violations(self.level, minor, &pod["metadata"], &pod["spec"])
+    }
 }
 
 impl std::fmt::Display for Wanted {
@@ -97,9 +105,8 @@ impl Plugin for PodSecurity {
         let Some(pod) = attributes.object.pointer(pointer).filter(|pod| labelled && pod["spec"].is_object()) else {
             return Ok(());
         };
-        let found = |level: Level| violations(level, &pod["metadata"], &pod["spec"]);
         let audit = wanted(&namespace, "audit");
-        let violated = found(audit.level);
+        let violated = audit.violated(pod);
         if !violated.is_empty() {
             let said = format!("would violate PodSecurity \"{audit}\": {}", describe(&violated));
             attributes.cx.annotate(format!("{PREFIX}audit-violations"), said);
@@ -107,7 +114,7 @@ impl Plugin for PodSecurity {
         if is_pod {
             let enforce = wanted(&namespace, "enforce");
             attributes.cx.annotate(format!("{PREFIX}enforce-policy"), enforce.to_string());
-            let violated = found(enforce.level);
+            let violated = enforce.violated(pod);
             if !violated.is_empty() {
                 return Err(forbidden(
                     attributes,
@@ -116,7 +123,7 @@ impl Plugin for PodSecurity {
             }
         }
         let warn = wanted(&namespace, "warn");
-        let violated = found(warn.level);
+        let violated = warn.violated(pod);
         if !violated.is_empty() {
             attributes.cx.warn(format!("would violate PodSecurity \"{warn}\": {}", describe(&violated)));
         }
@@ -181,7 +188,7 @@ fn existing(attributes: &Attributes<'_>, enforce: &Wanted) {
     for entry in first.into_iter().chain(twins).take(MOST) {
         checked += 1;
         if let Ok(pod) = crate::plan::parse_stored(entry) {
-            let violated = violations(enforce.level, &pod["metadata"], &pod["spec"]);
+            let violated = enforce.violated(&pod);
             if !violated.is_empty() {
                 let name = entry.key[prefix.len()..].to_owned();
                 let (least, count) = found.entry(reasons(&violated)).or_insert_with(|| (name.clone(), 0));

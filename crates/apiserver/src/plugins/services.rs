@@ -1,27 +1,20 @@
-//! Addresses and ports of Services. Each is a key of its own in the store, written in the same transaction as the Service: two
-//! Services never have the same one, whoever is faster and whatever fails.
+//! Addresses and ports of Services. A port is a key of its own in the store, written in the same transaction as the Service: two
+//! Services never have the same one, whoever is faster and whatever fails. Addresses are IPAddresses.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use machinery::field::{Error, Path};
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Expect, Op};
 
-use super::random;
+use super::{addresses, random};
 use crate::context::Context;
 use crate::plan::View;
 
-const ADDRESSES: &str = "allocations/addresses";
 const PORTS: &str = "allocations/nodeports";
 
-/// Where the addresses are from.
-pub const CIDR: &str = "10.96.0.0/16";
-const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
-const SIZE: u32 = 1 << 16;
-/// The first addresses are given out last, so that there is room for those who ask for a certain one.
-const FIRST_DYNAMIC: u32 = 257;
 const FIRST_PORT: i64 = 30000;
 const LAST_PORT: i64 = 32767;
 const FIRST_DYNAMIC_PORT: i64 = 30086;
@@ -114,34 +107,17 @@ fn address(view: &View<'_>, service: &mut Value) -> Result<Option<Error>, Status
     let given = strings(service, "clusterIPs");
     let Some(wanted) = given.first().filter(|ip| !ip.is_empty()) else {
         let full = || Status::internal("failed to allocate a serviceIP: range is full");
-        let ip = free_address(view).ok_or_else(full)?.to_string();
+        let ip = addresses::free(view).ok_or_else(full)?.to_string();
         service["spec"]["clusterIP"] = ip.as_str().into();
         service["spec"]["clusterIPs"] = json!([ip]);
         return Ok(None);
     };
     // What is no address at all, validation refuses.
-    let Ok(IpAddr::V4(ip)) = wanted.parse::<IpAddr>() else { return Ok(None) };
-    let refuse = |why: &str| {
+    let Ok(ip @ IpAddr::V4(_)) = wanted.parse::<IpAddr>() else { return Ok(None) };
+    Ok(addresses::refuse(view, ip).map(|why| {
         let path = Path::root("spec").child("clusterIPs");
-        Ok(Some(Error::invalid(&path, json!(given), format!("failed to allocate IP {wanted}: {why}"))))
-    };
-    let offset = u32::from(ip).wrapping_sub(NETWORK);
-    if offset == 0 || offset >= SIZE - 1 {
-        return refuse("the provided network does not match the current range");
-    }
-    if view.is_taken(ADDRESSES, wanted) {
-        return refuse("provided IP is already allocated");
-    }
-    Ok(None)
-}
-
-fn free_address(view: &View<'_>) -> Option<Ipv4Addr> {
-    let at = |offset: u32| Ipv4Addr::from(NETWORK + offset);
-    let free = |ip: &Ipv4Addr| !view.is_taken(ADDRESSES, &ip.to_string());
-    let span = SIZE - 1 - FIRST_DYNAMIC;
-    let draw = (random() % u64::from(span)) as u32;
-    let dynamic = (0..span).map(|step| at(FIRST_DYNAMIC + (draw + step) % span));
-    dynamic.chain((1..FIRST_DYNAMIC).map(at)).find(free)
+        Error::invalid(&path, json!(given), format!("failed to allocate IP {wanted}: {why}"))
+    }))
 }
 
 fn free_port(view: &View<'_>, besides: &BTreeSet<i64>) -> Option<i64> {
@@ -216,10 +192,6 @@ fn ports(view: &View<'_>, service: &mut Value, old: &Value) -> Result<Option<Err
     Ok(None)
 }
 
-fn held_addresses(service: &Value) -> BTreeSet<String> {
-    strings(service, "clusterIPs").into_iter().filter(|ip| !ip.is_empty() && ip != "None").collect()
-}
-
 fn held_ports(service: &Value) -> BTreeSet<String> {
     let list = service["spec"]["ports"].as_array().into_iter().flatten();
     list.map(|port| &port["nodePort"])
@@ -230,20 +202,19 @@ fn held_ports(service: &Value) -> BTreeSet<String> {
 }
 
 /// The writes of what a Service takes and gives back.
-pub fn reserve(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut Vec<Op>) {
+pub fn reserve(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut Vec<Op>) -> Result<(), Status> {
     if !is_service(cx) {
-        return;
+        return Ok(());
     }
     let meta = if new.is_null() { &old["metadata"] } else { &new["metadata"] };
     let part = |field: &str| meta[field].as_str().unwrap_or_default();
     let owner = format!("{}/{}", part("namespace"), part("name"));
-    for (table, held) in [(ADDRESSES, held_addresses as fn(&Value) -> BTreeSet<String>), (PORTS, held_ports)] {
-        let (before, after) = (held(old), held(new));
-        for key in after.difference(&before) {
-            ops.push(Op::put(table, key.as_str(), Vec::from(owner.as_bytes()), Expect::Absent));
-        }
-        for key in before.difference(&after).filter(|key| view.is_taken(table, key)) {
-            ops.push(Op::delete(table, key.as_str(), Expect::Any));
-        }
+    let (before, after) = (held_ports(old), held_ports(new));
+    for key in after.difference(&before) {
+        ops.push(Op::put(PORTS, key.as_str(), Vec::from(owner.as_bytes()), Expect::Absent));
     }
+    for key in before.difference(&after).filter(|key| view.is_taken(PORTS, key)) {
+        ops.push(Op::delete(PORTS, key.as_str(), Expect::Any));
+    }
+    addresses::reserve(cx, view, old, new, ops)
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use cel::{Activation, Budget, DeclType, Env, EvalError, LazyFields, Map, Program, Type, Value as Cel};
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::Attributes;
 use crate::auth::authz::{Authorizer, Decision};
 use crate::request::RequestInfo;
 use crate::resource::Resource;
@@ -289,7 +289,7 @@ impl<'a> Asker<'a> {
             resource: attributes.resource.plural.to_string(),
             subresource: attributes.subresource.to_owned(),
             namespace: attributes.admission_namespace().to_owned(),
-            name: attributes.name.to_owned(),
+            name: attributes.asked_name().to_owned(),
             ..Default::default()
         };
         Asker { authorizer: &*attributes.cx.server.authorizer, user: attributes.user, own }
@@ -341,15 +341,19 @@ pub fn request(attributes: &Attributes<'_>, matched: &Resource) -> Value {
         "dryRun": attributes.dry_run,
         "options": attributes.options(),
     });
-    if attributes.operation == Operation::Connect {
+    // A part may be of a kind of its own.
+    let of_part = attributes.object["kind"].as_str().filter(|kind| *kind != &*attributes.resource.kind);
+    if let Some(kind) = of_part.filter(|_| !attributes.subresource.is_empty()) {
+        let api_version = attributes.object["apiVersion"].as_str().unwrap_or_default();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         for field in ["kind", "requestKind"] {
-            request[field]["kind"] = attributes.object["kind"].clone();
+            request[field] = serde_json::json!({"group": group, "version": version, "kind": kind});
         }
     }
     for (name, value) in [
         ("subResource", attributes.subresource),
         ("requestSubResource", attributes.subresource),
-        ("name", attributes.name),
+        ("name", attributes.asked_name()),
         ("namespace", attributes.admission_namespace()),
     ] {
         if !value.is_empty() {

@@ -41,13 +41,18 @@ pub fn exempt(resource: &Resource) -> bool {
     &*resource.group == "admissionregistration.k8s.io"
         && matches!(
             &*resource.kind,
-            "ValidatingWebhookConfiguration"
-                | "MutatingWebhookConfiguration"
-                | "ValidatingAdmissionPolicy"
+            "ValidatingAdmissionPolicy"
                 | "ValidatingAdmissionPolicyBinding"
                 | "MutatingAdmissionPolicy"
                 | "MutatingAdmissionPolicyBinding"
         )
+}
+
+/// Kinds that policies are asked about, and no webhook.
+pub fn exempt_from_webhooks(resource: &Resource) -> bool {
+    exempt(resource)
+        || &*resource.group == "admissionregistration.k8s.io"
+            && matches!(&*resource.kind, "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration")
 }
 
 fn strings(list: &Value) -> Vec<Box<str>> {
@@ -99,7 +104,7 @@ impl Rule {
                 let (plural, part) = own.split_once('/').unwrap_or((own, ""));
                 (plural == "*" || plural == &*resource.plural) && (part == "*" || part == attributes.subresource)
             })
-            && (self.names.is_empty() || self.names.iter().any(|name| **name == *attributes.name))
+            && (self.names.is_empty() || self.names.iter().any(|name| **name == *attributes.asked_name()))
     }
 }
 

@@ -13,6 +13,7 @@ pub mod types;
 mod validating;
 pub mod webhooks;
 
+use machinery::schema::Schema;
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::Store;
@@ -57,8 +58,20 @@ impl Admission for Policies {
     }
 }
 
+/// The schema of what is written: a part of an object may be of a kind of its own.
+pub fn schema_of_part(resource: &Resource, object: &Value) -> Option<Schema<'static>> {
+    let kind = object["kind"].as_str().filter(|kind| *kind != &*resource.kind)?;
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    kinds::schema_of(group, version, kind)
+}
+
 /// An object that somebody has changed, as the server reads and defaults it.
 pub fn settled(resource: &Resource, object: Value) -> Result<Value, Status> {
+    if let Some(schema) = schema_of_part(resource, &object) {
+        let (kind, version) = (object["kind"].to_string(), object["apiVersion"].to_string());
+        return Ok(crate::resource::decode_builtin(schema, &kind, &version, object)?.object);
+    }
     let mut object = resource.decode(object)?.object;
     resource.default(&mut object);
     Ok(object)

@@ -120,8 +120,13 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
     }
     let mut errors = Errors::default();
     let rounds = &mut attributes.reinvocation.policies;
-    if attributes.reinvocation.again && rounds.last.as_ref() != Some(&attributes.object) {
-        rounds.require();
+    if attributes.reinvocation.again {
+        if rounds.last.as_ref() != Some(&attributes.object) {
+            rounds.require();
+        }
+        if rounds.due.is_empty() {
+            return Ok(());
+        }
     }
     // Who applies is decided before anybody changes anything.
     let mut invocations = Vec::new();
@@ -201,8 +206,9 @@ pub async fn mutate(source: &Source<Mutating>, attributes: &mut Attributes<'_>) 
                 attributes.reinvocation.policies.invoked(key);
             }
         }
-        if asked {
-            attributes.reinvocation.policies.last = Some(attributes.object.clone());
+        let round = &mut attributes.reinvocation;
+        if asked && !round.again && !round.policies.invoked.is_empty() {
+            round.policies.last = Some(attributes.object.clone());
         }
     }
     match errors.messages.first() {
@@ -276,9 +282,10 @@ impl Mutation {
                     value.to_json().map_err(|error| error.to_string())
                 };
                 let mut patch = scope.evaluate(expression, &mut budget, read).map_err(|f| f.message())??;
-                patch["apiVersion"] = resource.api_version().into();
-                patch["kind"] = (*resource.kind).into();
-                merge(input.object, &patch, resource.schema()).map_err(|error| format!("error applying patch: {error}"))
+                patch["apiVersion"] = input.object["apiVersion"].clone();
+                patch["kind"] = input.object["kind"].clone();
+                let schema = super::schema_of_part(resource, input.object).unwrap_or_else(|| resource.schema());
+                merge(input.object, &patch, schema).map_err(|error| format!("error applying patch: {error}"))
             }
             Mutation::Patch(expression) => {
                 if let Some(error) = expression.error() {

@@ -75,7 +75,7 @@ async fn read(resource: &Arc<Resource>, key: &str, attributes: &Attributes<'_>) 
     }
     let current = attributes.view.get(resource, key).await.map_err(|status| status.message)?;
     let Some(current) = current else { return Ok(None) };
-    let object = Arc::new(current.object);
+    let object = current.object;
     // another may have been written between the two looks: only what was read from this very entry is kept
     if let Some(entry) = entry.filter(|entry| current.entry.is_some_and(|own| own.revision == entry.revision)) {
         let mut known = known.lock();

@@ -98,7 +98,7 @@ impl Admission for Webhooks {
 
     fn mutate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
         let hooks = self.mutating.get(attributes.view);
-        if hooks.is_empty() || matching::exempt(attributes.resource) {
+        if hooks.is_empty() || matching::exempt_from_webhooks(attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
         Box::pin(async move { mutate(&hooks, attributes).await })
@@ -106,7 +106,7 @@ impl Admission for Webhooks {
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), Status>> {
         let hooks = self.validating.get(attributes.view);
-        if hooks.is_empty() || matching::exempt(attributes.resource) {
+        if hooks.is_empty() || matching::exempt_from_webhooks(attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
         Box::pin(async move { validate(&hooks, attributes).await })
@@ -163,7 +163,9 @@ impl Webhook {
         let api_version = format!("admission.k8s.io/{version}");
         let review = json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": request});
         let client = self.client.as_ref().map_err(|error| failed(format!("could not get REST client: {error}")))?;
-        let answer = attributes.cx.server.webhooks.call(client, &review, self.timeout).await;
+        // What the request has left is all there is.
+        let left = attributes.cx.deadline.saturating_duration_since(tokio::time::Instant::now());
+        let answer = attributes.cx.server.webhooks.call(client, &review, self.timeout.min(left)).await;
         let answer = answer.map_err(|error| failed(format!("failed to call webhook: {error}")))?;
         let invalid = |why: String| failed(format!("received invalid webhook response: {why}"));
         let response = &answer["response"];
@@ -267,7 +269,8 @@ async fn mutate(hooks: &[Webhook], attributes: &mut Attributes<'_>) -> Result<()
             let object = matching::converted(&attributes.object, attributes.resource, &matched).await?;
             let patched = apply_json_patch(&object, &patch).map_err(Status::internal)?;
             let patched = super::settled(&matched, patched).map_err(|status| Status::internal(status.message))?;
-            let patched = matching::converted(&patched, &matched, attributes.resource).await?;
+            let mut patched = matching::converted(&patched, &matched, attributes.resource).await?;
+            keep_managers(attributes, &mut patched);
             changed = patched != attributes.object;
             attributes.object = patched;
         }
@@ -343,4 +346,17 @@ fn denial(name: &str, said: &Value) -> Status {
         }
     }
     status
+}
+
+/// Who owns which field stays as it was where a webhook broke it.
+fn keep_managers(attributes: &mut Attributes<'_>, patched: &mut Value) {
+    let Err(error) = machinery::apply::check_managers(patched["metadata"].get("managedFields")) else { return };
+    let meta = crate::write::meta_mut(patched);
+    match attributes.object["metadata"].get("managedFields") {
+        Some(before) => drop(meta.insert("managedFields".into(), before.clone())),
+        None => drop(meta.remove("managedFields")),
+    }
+    attributes.warnings.push(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
+    ));
 }

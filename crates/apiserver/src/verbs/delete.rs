@@ -22,6 +22,8 @@ pub struct DeleteOptions {
     uid: Option<String>,
     version: Option<String>,
     dry_run: bool,
+    /// Whether admission has had its say already, about what led to this.
+    admitted: bool,
 }
 
 const ORPHAN: &str = "orphan";
@@ -67,6 +69,7 @@ impl Context {
             uid: text(&object["preconditions"]["uid"]),
             version: text(&object["preconditions"]["resourceVersion"]),
             dry_run: false,
+            admitted: false,
         };
         let body: Vec<&str> = object["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let query: Vec<&str> = self.query.all("dryRun").filter(|value| !value.is_empty()).collect();
@@ -116,15 +119,9 @@ impl Context {
         self.plan_delete(view, &self.info.namespace, &self.info.name, &options).await
     }
 
-    /// Deletes the object in question with options in JSON.
-    pub async fn delete_with(&self, options: Bytes) -> Result<Done, Status> {
-        let options = if options.is_empty() {
-            DeleteOptions::default()
-        } else {
-            let value: Value = serde_json::from_slice(&options).map_err(Status::internal)?;
-            self.delete_options_of(&value)?
-        };
-        let options = &options;
+    /// Deletes the object in question, which admission has agreed to.
+    pub async fn delete_with(&self, options: &Value) -> Result<Done, Status> {
+        let options = &DeleteOptions { admitted: true, ..self.delete_options_of(options)? };
         self.run(
             move |view| async move { self.plan_delete(&view, &self.info.namespace, &self.info.name, options).await },
         )
@@ -147,10 +144,12 @@ impl Context {
         let mut attributes =
             self.attributes(view, Operation::Delete, name, Value::Null, &current.object, options.dry_run);
         attributes.namespace = if resource.namespaced { namespace } else { "" };
-        self.mutate(&mut attributes).await?;
-        self.judge(&mut attributes).await?;
+        if !options.admitted {
+            self.mutate(&mut attributes).await?;
+            self.judge(&mut attributes).await?;
+        }
 
-        let mut object = current.object.clone();
+        let mut object = Value::clone(&current.object);
         self.mark(&mut object, options);
         let table = resource.table.clone();
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -159,7 +158,7 @@ impl Context {
             if options.dry_run {
                 return Ok(Plan::nothing(Answer::Object { code: 200, object }));
             }
-            if object == current.object {
+            if object == *current.object {
                 return Ok(Plan::nothing(match current.entry {
                     Some(entry) => Answer::Unchanged(entry),
                     None => Answer::Object { code: 200, object },
@@ -286,6 +285,9 @@ impl Context {
         }
         meta.insert("deletionTimestamp".into(), self.server.time_in(grace).into());
         if own_deletion {
+            if self.resource.gk() == crate::resource::CRD {
+                crate::controllers::crds::terminating(object, &self.server.now());
+            }
             if namespace_finalizers {
                 object["status"]["phase"] = "Terminating".into();
             }

@@ -8,7 +8,7 @@ use machinery::selector::Selector;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
-use super::subresources::stored;
+use super::subresources::{admit, stored};
 use crate::body::Body;
 use crate::context::Context;
 use crate::local::Local;
@@ -53,6 +53,7 @@ async fn evict(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         delete["dryRun"] = json!(["All"]);
     }
     let dry_run = delete["dryRun"].as_array().is_some_and(|list| !list.is_empty());
+    admit(cx, eviction, dry_run).await?;
     crate::plugins::nodes::may_evict(cx)?;
     let pod = stored(cx).await?;
     let local = Local::new(&Server(cx.server.clone()), "kube-apiserver");
@@ -75,7 +76,7 @@ async fn evict(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
             delete["preconditions"]["resourceVersion"] = marked["metadata"]["resourceVersion"].clone();
         }
     }
-    cx.delete_with(delete.to_string().into()).await?;
+    cx.delete_with(&delete).await?;
     Ok(cx.server.plain_status(&Status::new(201, "", ""), cx.accept))
 }
 

@@ -10,6 +10,9 @@ use crate::write::Done;
 impl Context {
     /// `GET` of one object.
     pub fn get(&self) -> Result<Done, Status> {
+        if self.query.flag("export") {
+            return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+        }
         let options = ListOptions {
             resource_version: self.query.get("resourceVersion").unwrap_or("").into(),
             ..Default::default()

@@ -1,17 +1,17 @@
 //! `patch`, in all its forms.
 
 use bytes::Bytes;
+use machinery::json::duplicate;
 use machinery::patch;
 use machinery::schema::Schema;
 use machinery::status::Status;
 use serde_json::Value;
 
-use crate::context::{Context, FieldValidation, WriteOptions, parse_json, parse_yaml};
-use crate::managed;
-use crate::media;
+use crate::context::{Context, WriteOptions, parse_json};
 use crate::plan::{Plan, View};
-use crate::resource::Decoded;
+use crate::resource::{Decoded, same_version};
 use crate::write::{Change, Done};
+use crate::{managed, media, yaml};
 
 /// A patch that has been read.
 pub(super) enum Patch {
@@ -32,6 +32,17 @@ impl Patch {
         };
         patched.map_err(|error| error.to_status())
     }
+
+    /// 422: what the patch makes of an object is wrong.
+    pub(super) fn refused(&self, old: &Value, schema: Schema<'_>, why: String) -> Status {
+        let shown = match self {
+            Patch::Strategic(patch) => go_text(patch),
+            // made anew: reading it takes it apart
+            _ => self.change(old, schema).unwrap_or_default().to_string(),
+        };
+        let path = machinery::field::Path::root("patch");
+        Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, shown, why)])
+    }
 }
 
 impl Context {
@@ -43,16 +54,16 @@ impl Context {
 
     /// Plans a `PATCH`.
     pub async fn plan_of_patch(&self, view: &View<'_>, body: &Bytes) -> Result<Plan, Status> {
-        let mut options = self.write_options("PatchOptions")?;
-        let patch = self.read_patch(body, &mut options)?;
+        let options = self.write_options("PatchOptions")?;
+        let (patch, problems) = self.read_patch(body)?;
         let key = self.resource.key(&self.info.namespace, &self.info.name);
         if let Patch::Apply(applied) = &patch {
             if self.info.subresource.is_empty() && view.stored(&self.resource, &key)?.is_none() {
-                return self.plan_create_by_apply(view, applied, &options).await;
+                return self.plan_create_by_apply(view, applied, problems, &options).await;
             }
         }
         let current = self.current(view).await?;
-        let change = self.patched(&patch, &current.object, &options).await?;
+        let change = self.patched(&patch, problems, &current.object, &options).await?;
         self.plan_replace(view, &options, &current, change).await
     }
 
@@ -62,7 +73,8 @@ impl Context {
         media::content_type(&self.headers).strip_prefix("application/").is_some_and(|kind| kinds.contains(&kind))
     }
 
-    pub(super) fn read_patch(&self, body: &Bytes, options: &mut WriteOptions) -> Result<Patch, Status> {
+    /// The patch, and what strict validation objects to in its text.
+    pub(super) fn read_patch(&self, body: &Bytes) -> Result<(Patch, Vec<String>), Status> {
         let media = media::content_type(&self.headers);
         let known = matches!(
             media.strip_prefix("application/"),
@@ -74,10 +86,14 @@ impl Context {
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
         match media {
-            "application/json-patch+json" => Ok(Patch::Json(patch_json(body)?)),
-            "application/merge-patch+json" => Ok(Patch::Merge(patch_json(body)?)),
+            "application/json-patch+json" => {
+                let (patch, twice) = parse_json(body, "JSON")?;
+                let problems = patch::json_patch_strict_errors(body, &patch, &twice);
+                Ok((Patch::Json(patch), problems))
+            }
+            "application/merge-patch+json" => patch_json(body).map(|(patch, twice)| (Patch::Merge(patch), twice)),
             "application/strategic-merge-patch+json" if !self.resource.is_custom() => {
-                Ok(Patch::Strategic(patch_json(body)?))
+                patch_json(body).map(|(patch, twice)| (Patch::Strategic(patch), twice))
             }
             "application/apply-patch+yaml" => {
                 if self.query.get("fieldManager").is_none() {
@@ -85,18 +101,14 @@ impl Context {
                     let error = machinery::field::Error::required(&path, "is required for apply patch");
                     return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
                 }
-                let (value, duplicates) = parse_yaml(body, &self.resource.kind)?;
-                match options.field_validation {
-                    FieldValidation::Strict if !duplicates.is_empty() => {
-                        let list = duplicates.join(", ");
-                        return Err(Status::bad_request(format!(
-                            "error strict decoding YAML: error converting YAML to JSON: {list}"
-                        )));
+                let (mut value, twice) = yaml::parse(body, &self.resource.kind)?;
+                let own = self.resource.api_version();
+                if let Some(Value::String(said)) = value.get_mut("apiVersion").filter(|said| **said != own) {
+                    if same_version(said, &own) {
+                        *said = own;
                     }
-                    FieldValidation::Warn => duplicates.into_iter().for_each(|problem| self.warn(problem)),
-                    _ => {}
                 }
-                Ok(Patch::Apply(value))
+                Ok((Patch::Apply(value), twice.into_iter().collect()))
             }
             _ if self.resource.is_custom() => Err(Status::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -106,9 +118,15 @@ impl Context {
         }
     }
 
-    async fn patched(&self, patch: &Patch, old: &Value, options: &WriteOptions) -> Result<Change, Status> {
+    async fn patched(
+        &self,
+        patch: &Patch,
+        mut problems: Vec<String>,
+        old: &Value,
+        options: &WriteOptions,
+    ) -> Result<Change, Status> {
         if let Patch::Apply(applied) = patch {
-            let (Decoded { object, said, .. }, unsettled) = self.applied(Some(old), applied, options).await?;
+            let (Decoded { object, said, .. }, unsettled) = self.applied(Some(old), applied, problems, options).await?;
             // Without a version of its own, what was overtaken is applied anew.
             let conditional = !applied["metadata"]["resourceVersion"].is_null();
             return Ok(Change { object, conditional, tracked: true, unsettled, said });
@@ -121,22 +139,22 @@ impl Context {
             _ => patch.change(old, self.resource.schema())?,
         };
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
-        let refused = |why: String| {
-            let path = machinery::field::Path::root("patch");
-            let shown = match patch {
-                Patch::Strategic(patch) => go_text(patch),
-                // made anew: reading it takes it apart
-                _ => patch.change(old, self.resource.schema()).unwrap_or_default().to_string(),
-            };
-            Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, shown, why)])
-        };
+        let refused = |why: String| patch.refused(old, self.resource.schema(), why);
         if let Patch::Strategic(_) = patch {
             // Kubernetes reads the result of such a patch in another way, and says so in other words.
             if let Err(error) = machinery::schema::decode(patched.clone(), self.resource.schema()) {
                 return Err(refused(error.of_conversion()));
             }
         }
-        let decoded = self.resource.decode(patched).map_err(|status| match status.code {
+        if let Some(said) = patched["apiVersion"].as_str().filter(|_| self.resource.is_custom()) {
+            let own = self.resource.api_version();
+            if !said.is_empty() && said != own {
+                let path = machinery::field::Path::root("apiVersion");
+                let error = machinery::field::Error::invalid(&path, said, format!("must be {own}"));
+                return Err(self.invalid(&self.info.name, &[error]));
+            }
+        }
+        let mut decoded = self.resource.decode(patched).map_err(|status| match status.code {
             400 => {
                 let what = format!(
                     "{0} in version {1:?} cannot be handled as a {0}: ",
@@ -146,15 +164,8 @@ impl Context {
             }
             _ => status,
         })?;
-        if !decoded.strict.is_empty() {
-            match options.field_validation {
-                FieldValidation::Ignore => {}
-                FieldValidation::Warn => decoded.strict.iter().for_each(|problem| self.warn(problem.as_str())),
-                FieldValidation::Strict => {
-                    return Err(refused(format!("strict decoding error: {}", decoded.strict.join(", "))));
-                }
-            }
-        }
+        problems.append(&mut decoded.strict);
+        self.object_to(problems, options, |list| refused(format!("strict decoding error: {list}")))?;
         // If the patch says nothing of the version, it is none of its conditions.
         let Decoded { object, said, .. } = decoded;
         Ok(Change { object, conditional: !same_version, tracked: false, unsettled: Vec::new(), said })
@@ -165,9 +176,11 @@ impl Context {
         &self,
         old: Option<&Value>,
         applied: &Value,
+        problems: Vec<String>,
         options: &WriteOptions,
     ) -> Result<(Decoded, Vec<String>), Status> {
         let object = managed::apply(self, old, applied, options, &self.server.now()).await?;
+        self.object_to_applied(problems, options)?;
         if !self.resource.is_custom() {
             return Ok((self.resource.settle(object)?, Vec::new()));
         }
@@ -181,13 +194,30 @@ impl Context {
         Ok((settled, unsettled))
     }
 
+    /// Says what strict validation objects to in what was applied.
+    pub(super) fn object_to_applied(&self, problems: Vec<String>, options: &WriteOptions) -> Result<(), Status> {
+        self.object_to(problems, options, |list| {
+            Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {list}"))
+        })
+    }
+
     async fn plan_create_by_apply(
         &self,
         view: &View<'_>,
         applied: &Value,
+        problems: Vec<String>,
         options: &WriteOptions,
     ) -> Result<Plan, Status> {
-        let (sent, _) = self.applied(None, applied, options).await?;
+        let (sent, _) = self.applied(None, applied, problems, options).await?;
+        let uid = sent.object["metadata"]["uid"].as_str().unwrap_or_default();
+        if !uid.is_empty() {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(self.conflict(why));
+        }
+        // what may be done to this name says nothing of another
+        self.check_namespace(&sent.object)?;
+        self.check_name(&sent.object)?;
         let version = sent.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && version != "0" {
             return Err(self.conflict("the object does not exist, so it cannot have the given resourceVersion"));
@@ -209,8 +239,9 @@ fn without_managers(object: &Value) -> Value {
     Value::Object(fields.collect())
 }
 
-fn patch_json(body: &[u8]) -> Result<Value, Status> {
-    parse_json(body, "JSON").map(|(value, _)| value)
+fn patch_json(body: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    let (patch, twice) = parse_json(body, "JSON")?;
+    Ok((patch, twice.iter().map(|field| duplicate(field)).collect()))
 }
 
 /// A value as Go prints it: `map[metadata:map[labels:wrong]]`.

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 
 use super::patch::Patch;
 use super::subresources::{set_pointer, stored};
+use crate::admission::Operation;
 use crate::body::Body;
 use crate::context::{Context, WriteOptions};
 use crate::dispatch::{answer, content_type, object_renderer};
+use crate::plan::View;
 use crate::resource::{Nature, Resource};
 use crate::write::{Change, Done, MODIFIED};
 
@@ -42,16 +44,25 @@ pub async fn write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> 
     let mut options = cx.write_options(if put { "UpdateOptions" } else { "PatchOptions" })?;
     let wanted = match put {
         true => Wanted::Whole(cx.decode_as(&body, SCALE, &options)?),
-        false => Wanted::Patch(cx.read_patch(&body, &mut options)?),
+        false => {
+            let (patch, problems) = cx.read_patch(&body)?;
+            Wanted::Patch(patch, problems)
+        }
     };
     let paths = Paths::of(cx);
+    // Admission has its say in the Scale, not in what it makes of the object.
+    options.admitted = true;
     let (wanted, options, paths) = (&wanted, &options, &paths);
-    let change = |old: &Value| changed(cx, old, wanted, options, paths);
-    let change = &change;
-    let done = cx.run(move |view| async move { cx.plan_update(&view, options, change).await }).await?;
+    let done = cx
+        .run(move |view| async move {
+            let current = cx.current(&view).await?;
+            let change = changed(cx, &view, &current.object, wanted, options, paths).await?;
+            cx.plan_replace(&view, options, &current, change).await
+        })
+        .await?;
     let object = match done {
-        Done::Entry(_, entry) => cx.resource.open(crate::plan::parse_stored(&entry)?, Some(&entry)).await?,
-        Done::Object(_, object) => object,
+        Done::Entry(_, entry) => cx.resource.open(crate::plan::parse_stored(&entry)?.into(), Some(&entry)).await?,
+        Done::Object(_, object) => object.into(),
         Done::Status(status) => return Err(status),
     };
     shown(cx, &scale_of(cx, &object, paths))
@@ -83,12 +94,14 @@ fn shown(cx: &Context, scale: &Value) -> Result<Response<Body>, Status> {
 
 enum Wanted {
     Whole(Value),
-    Patch(Patch),
+    /// With what strict validation objects to in its text.
+    Patch(Patch, Vec<String>),
 }
 
 /// The object with the replicas that its changed Scale has, and the managers.
-fn changed(
+async fn changed(
     cx: &Context,
+    view: &View<'_>,
     old: &Value,
     wanted: &Wanted,
     options: &WriteOptions,
@@ -106,6 +119,10 @@ fn changed(
         current["metadata"]["managedFields"] = managers;
     }
     let scale = changed_scale(cx, &current, wanted, options, schema)?;
+    let mut attributes = cx.attributes(view, Operation::Update, &cx.info.name, scale, &current, options.dry_run);
+    cx.mutate(&mut attributes).await?;
+    cx.judge(&mut attributes).await?;
+    let scale = attributes.object;
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     if cx.resource.is_custom() && replicas == UNSET {
         let dotted = paths.spec.replace('/', ".");
@@ -155,12 +172,13 @@ fn changed_scale(
     let now = cx.server.now();
     let patched = match wanted {
         Wanted::Whole(scale) => scale.clone(),
-        Wanted::Patch(Patch::Apply(applied)) => {
+        Wanted::Patch(Patch::Apply(applied), problems) => {
             if cx.resource.is_custom() && current["metadata"].get("managedFields").is_none() {
                 // The real one cannot make an empty Scale of a custom resource to begin with.
                 return Err(Status::new(500, "", NO_BLANK_SCALE));
             }
             let scale = tracker.apply(Some(current), applied, &options.manager, options.force, &now)?;
+            cx.object_to_applied(problems.clone(), options)?;
             let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
             if cx.resource.is_custom() && replicas(&scale) != replicas(current) {
                 // Nor can it make anything of a merged one: only who agrees with what is there may apply.
@@ -172,9 +190,14 @@ fn changed_scale(
             }
             return Ok(scale);
         }
-        Wanted::Patch(patch) => {
+        Wanted::Patch(patch, problems) => {
             let patched = patch.change(current, schema)?;
-            crate::resource::decode_builtin(schema, SCALE.2, SCALE.1, patched)?.object
+            let decoded = crate::resource::decode_builtin(schema, SCALE.2, SCALE.1, patched)?;
+            let problems = problems.iter().cloned().chain(decoded.strict).collect();
+            cx.object_to(problems, options, |list| {
+                patch.refused(current, schema, format!("strict decoding error: {list}"))
+            })?;
+            decoded.object
         }
     };
     let mut scale = plain(patched);

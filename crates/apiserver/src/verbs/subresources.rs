@@ -1,14 +1,17 @@
 //! Parts of objects with a life of their own: status, scale, tokens, bindings, evictions, finalizers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Response;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
 use crate::admission::Operation;
+use crate::auth::authz::Decision;
 use crate::auth::tokens::Request as TokenRequest;
 use crate::body::Body;
-use crate::context::Context;
+use crate::context::{Context, WriteOptions};
 use crate::dispatch::{answer, finish};
 use crate::plan::View;
 use crate::render::encode_ordered;
@@ -34,10 +37,10 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         ("scale", "get") => super::scale::get(cx).await,
         ("scale", _) => super::scale::write(cx, body).await,
         ("token", "create") => token(cx, &body).await,
-        ("binding", "create") => binding(cx, body).await,
+        ("binding", "create") => binding(cx, &body).await,
         ("eviction", "create") => super::eviction::create(cx, body).await,
         ("exec" | "attach" | "portforward" | "proxy", _) => connect(cx, &sub.kind).await,
-        ("log", _) => Err(no_node(cx)?),
+        ("log", _) => log(cx).await,
         (_, "get") => finish(cx, cx.get()?).await,
         (_, "update") => finish(cx, cx.update(body).await?).await,
         (_, "patch") => finish(cx, cx.patch(body).await?).await,
@@ -45,16 +48,58 @@ pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     }
 }
 
-/// The refusal for want of a node. The object must exist for it.
-fn no_node(cx: &Context) -> Result<Status, Status> {
-    cx.get()?;
+/// The refusal for want of a node. The Pod must exist for it, and be on one.
+async fn no_node(cx: &Context, container: Option<&str>) -> Result<Status, Status> {
+    let object = stored(cx).await?;
+    let name = &cx.info.name;
+    if cx.resource.gk() == ("", "Pod") {
+        if let Some(container) = container {
+            choose_container(&object, container)?;
+        }
+        if object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() && cx.info.subresource != "proxy" {
+            return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
+        }
+    }
     let part = format!("{}/{}", cx.resource.plural, cx.info.subresource);
     Ok(Status::new(501, "NotImplemented", format!("{part} needs a node that runs the Pod; this server has none")))
 }
 
+/// Refuses a container that a Pod has not, or none where there are several.
+fn choose_container(pod: &Value, wanted: &str) -> Result<(), Status> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let names = |list: &str| {
+        let list = pod["spec"][list].as_array().cloned().unwrap_or_default();
+        list.into_iter().filter_map(|own| own["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let own = names("containers");
+    let all = [names("initContainers"), own.clone(), names("ephemeralContainers")].concat();
+    match wanted {
+        "" if own.len() > 1 => Err(Status::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        ))),
+        "" => Ok(()),
+        wanted if all.iter().any(|own| own == wanted) => Ok(()),
+        wanted => Err(Status::bad_request(format!("container {wanted} is not valid for pod {name}"))),
+    }
+}
+
+/// `pods/log`: a Pod on no node has said nothing yet.
+async fn log(cx: &Context) -> Result<Response<Body>, Status> {
+    let pod = stored(cx).await?;
+    choose_container(&pod, cx.query.get("container").unwrap_or_default())?;
+    match pod["spec"]["nodeName"].as_str().unwrap_or_default() {
+        "" => {
+            let mut nothing = Response::new(Body::whole(Vec::new()));
+            *nothing.status_mut() = http::StatusCode::NO_CONTENT;
+            Ok(nothing)
+        }
+        _ => Err(no_node(cx, None).await?),
+    }
+}
+
 /// Who may have a say in a connection is asked; who would serve it does not exist.
 async fn connect(cx: &Context, kind: &str) -> Result<Response<Body>, Status> {
-    let refusal = no_node(cx)?;
     let mut options = json!({"kind": kind, "apiVersion": "v1"});
     for flag in ["stdin", "stdout", "stderr", "tty"] {
         if cx.query.flag(flag) {
@@ -79,11 +124,32 @@ async fn connect(cx: &Context, kind: &str) -> Result<Response<Body>, Status> {
     let mut attributes = cx.attributes(&view, Operation::Connect, &cx.info.name, options, &Value::Null, false);
     cx.mutate(&mut attributes).await?;
     cx.judge(&mut attributes).await?;
-    Err(refusal)
+    if cx.info.subresource == "proxy" {
+        return Err(no_node(cx, None).await?);
+    }
+    // A browser connects by GET, and does no less than others by POST.
+    if cx.info.verb != "create" {
+        let info = RequestInfo { verb: "create".into(), ..cx.info.clone() };
+        if let Decision::NoOpinion(reason) = cx.server.authorizer.authorize(&cx.user, &info) {
+            return Err(Status::forbidden(&cx.resource.group, &cx.resource.plural, &cx.info.name, reason));
+        }
+    }
+    let container = (cx.info.subresource != "portforward").then(|| cx.query.get("container").unwrap_or_default());
+    Err(no_node(cx, container).await?)
+}
+
+/// Lets admission have its say in what is created as a part of an object.
+pub(super) async fn admit(cx: &Context, object: Value, dry_run: bool) -> Result<Value, Status> {
+    let view = View::new(&cx.server.store);
+    let name = object["metadata"]["name"].as_str().unwrap_or(&cx.info.name).to_owned();
+    let mut attributes = cx.attributes(&view, Operation::Create, &name, object, &Value::Null, dry_run);
+    cx.mutate(&mut attributes).await?;
+    cx.judge(&mut attributes).await?;
+    Ok(attributes.object)
 }
 
 pub(super) async fn stored(cx: &Context) -> Result<Value, Status> {
-    Ok(cx.current(&View::new(&cx.server.store)).await?.object)
+    cx.current(&View::new(&cx.server.store)).await.map(|current| Arc::unwrap_or_clone(current.object))
 }
 
 fn shown(cx: &Context, code: u16, value: &Value, schema: (&str, &str, &str)) -> Response<Body> {
@@ -118,19 +184,33 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let mut request = cx.decode_as(body, TOKEN_REQUEST, &options)?;
     crate::plugins::nodes::may_have_token(cx, &request)?;
+    cx.check_namespace(&request)?;
     let account = stored(cx).await?;
+    let (said, own) = (&request["metadata"]["uid"], &account["metadata"]["uid"]);
+    if let Some(said) = said.as_str().filter(|said| !said.is_empty() && own != said) {
+        let own = own.as_str().unwrap_or_default();
+        let why =
+            format!("the UID in the token request ({said}) does not match the UID of the service account ({own})");
+        return Err(Status::conflict("authentication.k8s.io", "TokenRequest", &cx.info.name, why));
+    }
+    if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
+        request["spec"]["audiences"] = json!([cx.server.tokens.issuer()]);
+    }
+    for (field, own) in [("name", &cx.info.name), ("namespace", &cx.info.namespace)] {
+        if request["metadata"][field].as_str().unwrap_or_default().is_empty() {
+            request["metadata"][field] = own.as_str().into();
+        }
+    }
+    let mut request = admit(cx, request, options.dry_run).await?;
     let spec = &request["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
     let path = machinery::field::Path::root("spec").child("expirationSeconds");
     let mut errors = Vec::new();
-    for field in ["name", "namespace"] {
-        let said = request["metadata"][field].as_str().unwrap_or_default();
-        let own = if field == "name" { &cx.info.name } else { &cx.info.namespace };
-        if !said.is_empty() && said != own {
-            let detail = format!("must match the service account {field} if specified");
-            let path = machinery::field::Path::root("metadata").child(field);
-            errors.push(machinery::field::Error::invalid(&path, said, detail));
-        }
+    let said = request["metadata"]["name"].as_str().unwrap_or_default();
+    if said != cx.info.name {
+        let path = machinery::field::Path::root("metadata").child("name");
+        let error = machinery::field::Error::invalid(&path, said, "must match the service account name if specified");
+        return Err(Status::invalid("authentication.k8s.io", "TokenRequest", &cx.info.name, &[error]));
     }
     if seconds < 600 {
         errors.push(machinery::field::Error::invalid(
@@ -193,11 +273,8 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     });
     let token = signed.ok_or_else(|| Status::internal("the token could not be signed"))?;
     request["metadata"] = json!({
-        "name": cx.info.name, "namespace": cx.info.namespace, "creationTimestamp": cx.server.now(),
+        "name": cx.info.name, "namespace": cx.info.namespace, "uid": uid, "creationTimestamp": cx.server.now(),
     });
-    if audiences.is_empty() {
-        request["spec"]["audiences"] = json!([cx.server.tokens.issuer()]);
-    }
     request["spec"]["expirationSeconds"] = lifetime.into();
     if request["spec"].get("boundObjectRef").is_none() {
         request["spec"]["boundObjectRef"] = Value::Null;
@@ -207,10 +284,16 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
 }
 
 /// `pods/binding`: puts a Pod on a node.
-async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
+async fn binding(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
-    let binding = cx.decode_as(&body, ("", "v1", "Binding"), &options)?;
-    cx.check_namespace(&binding)?;
+    let binding = cx.decode_as(body, ("", "v1", "Binding"), &options)?;
+    let binding = admit(cx, binding, options.dry_run).await?;
+    bind(cx, &binding, options).await
+}
+
+async fn bind(cx: &Context, binding: &Value, mut options: WriteOptions) -> Result<Response<Body>, Status> {
+    options.admitted = true;
+    cx.check_namespace(binding)?;
     if binding["metadata"]["name"] != *cx.info.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
@@ -228,7 +311,7 @@ async fn binding(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     if !errors.is_empty() {
         return Err(Status::invalid("", "Binding", &cx.info.name, &errors));
     }
-    let (options, binding) = (&options, &binding);
+    let options = &options;
     let change = |old: &Value| {
         let mut object = old.clone();
         for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
@@ -287,9 +370,11 @@ pub async fn old_binding(cx: &Context, body: Bytes) -> Result<Response<Body>, St
     let named = cx.decode_as(&body, ("", "v1", "Binding"), &options)?;
     let name = named["metadata"]["name"].as_str().filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Status::bad_request("Name parameter required."))?.to_owned();
+    let named = admit(cx, named, options.dry_run).await?;
     let pods = cx.server.catalog().find("", "v1", "pods").cloned();
     let cx = Context {
         server: cx.server.clone(),
+        deadline: cx.deadline,
         info: RequestInfo { resource: "pods".into(), subresource: "binding".into(), name, ..cx.info.clone() },
         query: cx.query.clone(),
         headers: cx.headers.clone(),
@@ -300,5 +385,5 @@ pub async fn old_binding(cx: &Context, body: Bytes) -> Result<Response<Body>, St
         annotations: Default::default(),
     };
     cx.namespace_check(&View::new(&cx.server.store), &cx.info.namespace, &cx.info.name)?;
-    binding(&cx, body).await
+    bind(&cx, &named, options).await
 }

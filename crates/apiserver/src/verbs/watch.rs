@@ -1,16 +1,16 @@
 //! `watch`: what happened since, and what happens, without a gap or a repeat.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::unfold;
 use machinery::field::{self, Path};
 use machinery::status::Status;
 use store::{Entry, Event, EventKind, KeyRange, ReadError, Watch, WatchError};
 use tokio::time::Instant;
 
-use crate::body::Pieces;
+use crate::body::{PIECE, Pieces};
 use crate::context::Context;
 use crate::dispatch::renderer;
 use crate::media::Form;
@@ -19,19 +19,34 @@ use crate::request::ListOptions;
 use crate::resource::Resource;
 use crate::verbs::list::too_large;
 use crate::verbs::select::Selection;
+use crate::watches::{Running, Waiting, Watches};
 
 /// How often a quiet watch tells how far it is.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
-/// Pieces are sent when they are this large, or when nothing more is to be had at once.
-const PIECE: usize = 64 * 1024;
 
-/// One watch, as its stream runs it.
+/// An entry to be shown later.
+enum Kept {
+    /// It is the store's. When the store has forgotten it, the window has overtaken the watch.
+    Stored(Weak<Entry>),
+    /// A webhook made it for those who watch.
+    Converted(Arc<Entry>),
+}
+
+/// What is left to send of a large event, from a byte on.
+enum Rest {
+    Object(Kept, usize),
+    Rendered(Waiting, usize),
+}
+
+/// One watch, as its stream runs it. Between two pieces it keeps nothing alive: what its reader is too slow for the window
+/// forgets, and the watch ends. Pieces are sent when they are large, or when nothing more is to be had at once.
 struct Watching {
     watch: Watch,
     resource: Arc<Resource>,
     selection: Selection,
     render: Renderer,
-    initial: std::vec::IntoIter<Arc<Entry>>,
+    initial: std::vec::IntoIter<Kept>,
+    rest: Option<Rest>,
     /// The revision of the bookmark that ends the initial events, while it is owed.
     initial_end: Option<u64>,
     bookmarks: bool,
@@ -39,7 +54,8 @@ struct Watching {
     next_bookmark: Instant,
     sent: u64,
     over: bool,
-    _guard: crate::server::WatchGuard,
+    watches: Watches,
+    _running: Running,
     stop: tokio::sync::watch::Receiver<bool>,
     /// Says that the resource's definition has changed or gone: whoever watches begins anew, under the new one.
     superseded: Option<tokio::sync::watch::Receiver<bool>>,
@@ -49,6 +65,7 @@ impl Context {
     /// Begins a watch.
     pub async fn watch(&self, options: &ListOptions) -> Result<Pieces, Status> {
         let options = &self.check_watch_options(options)?;
+        let running = self.server.watches.begin(&self.user)?;
         let selection = Selection::new(&self.resource, options)?;
         let store = &self.server.store;
         let table = &self.resource.table;
@@ -90,14 +107,16 @@ impl Context {
             resource: self.resource.clone(),
             selection,
             render,
-            initial: entries.into_iter(),
+            initial: entries.into_iter().map(|entry| keep(&self.resource, &entry)).collect::<Vec<_>>().into_iter(),
+            rest: None,
             initial_end: (initial && options.send_initial_events == Some(true) && options.bookmarks).then_some(from),
             bookmarks: options.bookmarks,
             ends: now + Duration::from_secs(seconds.min(24 * 3600)),
             next_bookmark: now + BOOKMARKS_EVERY,
             sent: wanted.unwrap_or(0).max(from),
             over: false,
-            _guard: self.server.watch_guard(),
+            watches: self.server.watches.clone(),
+            _running: running,
             stop: self.server.stopping(),
             superseded: self.resource.superseded(),
         };
@@ -147,22 +166,32 @@ impl Context {
 impl Watching {
     /// The next piece to send; `None` ends the watch.
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(rest) = self.rest.take() {
+            return self.more(rest);
+        }
         if self.over {
             return None;
         }
         let mut out = BytesMut::new();
         // What existed when the watch began.
-        for entry in self.initial.by_ref() {
-            self.render.event(&mut out, "ADDED", &entry);
-            if out.len() >= PIECE {
-                return Some(out.freeze());
+        while let Some(kept) = self.initial.next() {
+            match kept.entry() {
+                Some(entry) => self.event(&mut out, "ADDED", &entry),
+                None => {
+                    self.over = true;
+                    self.render.error(&mut out, &Status::expired("the watch's beginning was read too slowly"));
+                    return self.piece(out);
+                }
+            }
+            if self.is_full(&out) {
+                return self.piece(out);
             }
         }
         if let Some(revision) = self.initial_end.take() {
             self.render.bookmark(&mut out, revision, true);
         }
         if !out.is_empty() {
-            return Some(out.freeze());
+            return self.piece(out);
         }
         loop {
             let wake = self.ends.min(self.next_bookmark);
@@ -196,7 +225,7 @@ impl Watching {
                             break;
                         }
                         // What else is there goes into the same piece.
-                        if out.len() >= PIECE {
+                        if self.is_full(&out) {
                             break;
                         }
                         match self.watch.try_next() {
@@ -205,7 +234,7 @@ impl Watching {
                         }
                     }
                     if !out.is_empty() {
-                        return Some(out.freeze());
+                        return self.piece(out);
                     }
                 }
                 Err(WatchError::Closed) => return None,
@@ -219,16 +248,68 @@ impl Watching {
         }
     }
 
+    /// Whether what there is has to be sent before there may be more.
+    fn is_full(&self, out: &BytesMut) -> bool {
+        out.len() >= PIECE || self.rest.is_some()
+    }
+
+    /// Sends what there is: all of it, unless it is a large event that was made for this watch.
+    fn piece(&mut self, out: BytesMut) -> Option<Bytes> {
+        match out.len() < 2 * PIECE {
+            true => Some(out.freeze()),
+            false => self.more(Rest::Rendered(self.watches.keep(out.freeze()), 0)),
+        }
+    }
+
+    /// The next piece of a large event; the watch ends in the midst of it if that is no longer there.
+    fn more(&mut self, rest: Rest) -> Option<Bytes> {
+        let piece = match rest {
+            Rest::Object(kept, from) => kept.entry().map(|entry| {
+                let value = entry.value.get(from..).unwrap_or_default();
+                let size = value.len().min(PIECE);
+                let mut out = BytesMut::with_capacity(size + Renderer::END.len());
+                out.put_slice(&value[..size]);
+                match size == value.len() {
+                    true => out.put_slice(Renderer::END),
+                    false => self.rest = Some(Rest::Object(kept, from + size)),
+                }
+                out.freeze()
+            }),
+            Rest::Rendered(mut waiting, from) => waiting.piece(from, PIECE).map(|(piece, is_last)| {
+                if !is_last {
+                    self.rest = Some(Rest::Rendered(waiting, from + piece.len()));
+                }
+                piece
+            }),
+        };
+        self.over |= piece.is_none();
+        piece
+    }
+
+    /// Shows one object. Of a large one that is shown as it is stored only the beginning: the rest is sent from there.
+    fn event(&mut self, out: &mut BytesMut, kind: &str, entry: &Arc<Entry>) {
+        if entry.value.len() >= PIECE && self.render.as_stored(entry) {
+            Renderer::begin(out, kind);
+            self.rest = Some(Rest::Object(keep(&self.resource, entry), 0));
+        } else {
+            self.render.event(out, kind, entry);
+        }
+    }
+
     /// How far the client has definitely seen everything.
     fn progress(&mut self) -> u64 {
         self.watch.progress().unwrap_or(self.sent)
     }
 
-    /// Shows what happened. What could be shown before something cannot is shown.
+    /// Shows what happened, up to a full piece. What could be shown before something cannot is shown.
     async fn batch(&mut self, out: &mut BytesMut, events: &[Arc<Event>]) -> Result<(), Status> {
         for event in events {
             if event.revision <= self.sent {
                 continue;
+            }
+            if self.is_full(out) {
+                self.watch.rewind(self.sent);
+                break;
             }
             let (entry, previous) = match self.resource.needs_webhook() {
                 false => (event.entry.clone(), event.previous.clone()),
@@ -239,9 +320,9 @@ impl Watching {
             let before = previous.as_ref().is_some_and(|previous| self.selection.matches_shared(previous));
             match (before, now) {
                 (false, false) => {}
-                (false, true) => self.render.event(out, "ADDED", &entry),
-                (true, true) => self.render.event(out, "MODIFIED", &entry),
-                (true, false) if event.kind == EventKind::Delete => self.render.event(out, "DELETED", &entry),
+                (false, true) => self.event(out, "ADDED", &entry),
+                (true, true) => self.event(out, "MODIFIED", &entry),
+                (true, false) if event.kind == EventKind::Delete => self.event(out, "DELETED", &entry),
                 // It left the selection: its old content, at the revision of the change.
                 (true, false) => {
                     if let Some(previous) = &previous {
@@ -261,6 +342,22 @@ impl Watching {
         let mut shown = self.resource.show(entries, true).await?.into_iter();
         let entry = shown.next().unwrap_or_else(|| event.entry.clone());
         Ok((entry, shown.next().or_else(|| event.previous.clone())))
+    }
+}
+
+impl Kept {
+    fn entry(&self) -> Option<Arc<Entry>> {
+        match self {
+            Kept::Stored(entry) => entry.upgrade(),
+            Kept::Converted(entry) => Some(entry.clone()),
+        }
+    }
+}
+
+fn keep(resource: &Resource, entry: &Arc<Entry>) -> Kept {
+    match resource.needs_webhook() {
+        false => Kept::Stored(Arc::downgrade(entry)),
+        true => Kept::Converted(entry.clone()),
     }
 }
 

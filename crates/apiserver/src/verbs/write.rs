@@ -28,7 +28,7 @@ impl Context {
     }
 
     /// The name within the object must be the one in the path.
-    fn check_name(&self, object: &serde_json::Value) -> Result<(), Status> {
+    pub(super) fn check_name(&self, object: &serde_json::Value) -> Result<(), Status> {
         let (given, name) = (object["metadata"]["name"].as_str().unwrap_or_default(), &self.info.name);
         if given.is_empty() && self.info.subresource.is_empty() {
             return Err(Status::bad_request(format!(

@@ -83,7 +83,7 @@ impl ClientConfig {
 
     /// The address that is posted to, with the time that the webhook has.
     pub fn url(&self, timeout: Duration) -> String {
-        let seconds = timeout.as_secs().max(1);
+        let seconds = timeout.as_millis().div_ceil(1000).max(1);
         match &self.destination {
             Destination::Url(uri) => {
                 let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();

@@ -160,3 +160,8 @@ impl WebhookClient {
         Ok(client)
     }
 }
+
+/// Whether something is certificates of authorities.
+pub fn is_bundle(bytes: &[u8]) -> bool {
+    verify::client_tls(Some(bytes), false, None).is_ok()
+}

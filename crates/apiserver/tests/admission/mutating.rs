@@ -149,7 +149,9 @@ async fn webhooks_see_the_request_and_judge_it() {
     let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
     let log = seen.clone();
     let webhook = Webhook::start(&["localhost"], Signed::ByAuthority, move |path, review| {
-        assert_eq!(path, "/hook?timeout=5s");
+        // No more than the request has left.
+        let seconds = if review["request"]["name"] == "hurried" { 2 } else { 5 };
+        assert_eq!(path, format!("/hook?timeout={seconds}s"));
         log.lock().push(review.clone());
         match review["request"]["object"]["data"]["say"].as_str() {
             Some("no") => answer(&review, json!({"allowed": false, "warnings": ["beware"], "status": {"code": 418, "reason": "Teapot", "message": "short and stout"}})),
@@ -182,6 +184,8 @@ async fn webhooks_see_the_request_and_judge_it() {
     );
     assert_eq!(request["userInfo"], json!({"username": "admin", "groups": ["system:masters", "system:authenticated"]}));
     assert_eq!(request["object"]["metadata"]["name"], "a");
+    let (code, answer) = world.admin("POST", &format!("{MAPS}?timeout=2s"), &map("hurried", json!({}))).await;
+    assert_eq!(code, 201, "{answer}");
     let local = format!("https://localhost:{}/hook?timeout=5s", webhook.address.port());
     for (say, code, said) in [
         ("no", 418, "admission webhook \"judge.example.com\" denied the request: short and stout".to_owned()),
@@ -255,6 +259,28 @@ async fn webhooks_change_objects_and_see_what_others_changed() {
     assert_ne!(made["metadata"]["uid"], "forged");
     assert_eq!(world.admin("GET", &format!("{MAPS}/renamed"), &Value::Null).await.0, 200);
     assert_eq!(world.admin("GET", &format!("{MAPS}/old"), &Value::Null).await.0, 404);
+}
+
+#[tokio::test]
+async fn who_owns_a_field_is_not_for_webhooks_to_break() {
+    let world = World::new().await;
+    let breaks = Webhook::start(&["localhost"], Signed::ByAuthority, |_, review| {
+        let patch = json!([
+            {"op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Broken"},
+            {"op": "add", "path": "/metadata/labels/broken", "value": "yes"},
+        ]);
+        answer(&review, json!({"patch": encoded(patch), "patchType": "JSONPatch"}))
+    })
+    .await;
+    let selector = json!({"objectSelector": {"matchLabels": {"break": "me"}}});
+    register(&world, "mutatingwebhookconfigurations", "a", &breaks, selector).await;
+    let object = json!({"metadata": {"name": "m", "labels": {"break": "me"}}});
+    let (code, warnings) = world.warned("POST", MAPS, &object).await;
+    assert_eq!((code, warnings.len()), (201, 1), "{warnings:?}");
+    assert!(warnings[0].contains(".metadata.managedFields was in an invalid state after admission"), "{warnings:?}");
+    let (_, made) = world.admin("GET", &format!("{MAPS}/m"), &Value::Null).await;
+    assert_eq!(made["metadata"]["labels"]["broken"], "yes", "the rest stands");
+    assert_eq!(made["metadata"]["managedFields"][0]["operation"], "Update");
 }
 
 #[tokio::test]

@@ -417,17 +417,105 @@ async fn connections_are_judged_before_they_are_refused_for_want_of_a_node() {
         "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression, "message": "not so"}],
     });
     policy(&world, "attach", spec, json!({})).await;
-    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x"}]}});
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "a", "image": "x"}]}});
     world.make("/api/v1/namespaces/default/pods", pod).await;
     let admin = user("jane", &["system:masters"]);
     for (path, code, said) in [
         ("p/attach?container=a&stdin=true", 501, "needs a node"),
         ("p/attach?container=a&tty=true", 422, "not so"),
-        ("p/exec?container=b&command=ls", 501, "needs a node"),
+        ("p/exec?container=b&command=ls", 400, "not valid"),
         ("q/attach?container=a", 404, "not found"),
     ] {
         let (got, answer) =
             world.send(&admin, "POST", &format!("/api/v1/namespaces/default/pods/{path}"), &Value::Null).await;
         assert_eq!((got, message(&answer).contains(said)), (code, true), "{path}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn what_is_created_as_a_part_is_judged_as_what_it_is() {
+    let world = World::new().await;
+    let resources = json!(["serviceaccounts/token", "pods/*", "bindings", "namespaces", "configmaps"]);
+    let webhooks = json!({"apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "operations": ["*"],
+        "resources": ["validatingwebhookconfigurations"]});
+    let scales = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments/scale"]});
+    let plain = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": resources});
+    let rules = json!([plain, webhooks, scales]);
+    let said = "[request.operation, request.kind.group, request.kind.kind, request.resource.resource, \
+        has(request.subResource) ? request.subResource : '', has(request.name) ? request.name : '-', \
+        has(request.namespace) ? request.namespace : '-', object == null ? '-' : string(object.kind), \
+        oldObject == null ? '-' : string(oldObject.kind)].join(' ')";
+    let validation = json!({"expression": "request.userInfo.username != 'jane'", "messageExpression": said});
+    let spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [validation]});
+    policy(&world, "all", spec, json!({})).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x"}]}});
+    world.make("/api/v1/namespaces/default/pods", pod).await;
+    world.make(MAPS, map("m", json!({}))).await;
+    let labels = json!({"app": "d"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "x"}]}});
+    let deployment =
+        json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    world.make(deployments, deployment).await;
+    let scale = format!("{deployments}/d/scale");
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    for (method, path, body, said) in [
+        (
+            "POST",
+            "/api/v1/namespaces/default/serviceaccounts/default/token",
+            json!({}),
+            "CREATE authentication.k8s.io TokenRequest serviceaccounts token default default TokenRequest -",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/pods/p/eviction",
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}),
+            "CREATE policy Eviction pods eviction p default Eviction -",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/pods/p/binding",
+            binding.clone(),
+            "CREATE  Binding pods binding p default Binding -",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/bindings",
+            binding.clone(),
+            "CREATE  Binding bindings  p default Binding -",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces",
+            json!({"metadata": {"name": "new"}}),
+            "CREATE  Namespace namespaces  new new Namespace -",
+        ),
+        (
+            "PATCH",
+            scale.as_str(),
+            json!({"spec": {"replicas": 3}}),
+            "UPDATE autoscaling Scale deployments scale d default Scale Scale",
+        ),
+        // Who deletes a collection names no object, though each is judged.
+        ("DELETE", MAPS, Value::Null, "DELETE  ConfigMap configmaps  - default - ConfigMap"),
+        (
+            "POST",
+            hooks,
+            json!({"metadata": {"name": "h"}}),
+            "CREATE admissionregistration.k8s.io ValidatingWebhookConfiguration validatingwebhookconfigurations  h - ValidatingWebhookConfiguration -",
+        ),
+    ] {
+        let (code, answer) = world.send(&user("jane", &["system:masters"]), method, path, &body).await;
+        assert_eq!(code, 422, "{path}: {answer}");
+        assert!(message(&answer).ends_with(said), "{path}: {answer}");
+    }
+    let (code, answer) = world.admin("PATCH", &scale, &json!({"spec": {"replicas": 3}})).await;
+    assert!(code == 200 && answer["spec"]["replicas"] == 3, "{answer}");
+    // Whoever is not refused has what was asked for.
+    let (code, answer) =
+        world.admin("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", &json!({})).await;
+    assert!(code == 201 && answer["status"]["token"].is_string(), "{answer}");
+    assert_eq!(world.admin("POST", "/api/v1/namespaces/default/pods/p/binding", &binding).await.0, 201);
 }

@@ -113,6 +113,17 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Answer>, std::con
             json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "wardle.example.com/v1alpha1",
                    "resources": resources}),
         ),
+        // Another group is said only in one piece, and its own path says nothing.
+        "/apis/whole.example.com/v1" => whole(200, Value::Null),
+        "/apis" => {
+            let kind = json!({"group": "whole.example.com", "version": "v1", "kind": "Whole"});
+            let resource = json!({"resource": "wholes", "responseKind": kind, "scope": "Namespaced", "verbs": ["get"], "singularResource": "whole"});
+            let group = json!({"metadata": {"name": "whole.example.com"}, "versions": [{"version": "v1", "resources": [resource]}]});
+            whole(
+                200,
+                json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [group]}),
+            )
+        }
         "/openapi/v3" => whole(
             200,
             json!({"paths": {"apis/wardle.example.com/v1alpha1": {
@@ -383,4 +394,27 @@ async fn apiservices_stay_here() {
     until(&client, "False", "ServiceNotFound").await;
     assert_eq!(send(&client, admin(), "GET", SERVICES, &[]).await.0, 200);
     client.delete(&format!("{SERVICES}/v1.apiregistration.k8s.io"), "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_says_in_one_piece_only_is_discovered() {
+    let (client, extension) = started().await;
+    let service = json!({
+        "metadata": {"name": "v1.whole.example.com"},
+        "spec": {
+            "group": "whole.example.com", "version": "v1", "groupPriorityMinimum": 2000, "versionPriority": 200,
+            "service": {"namespace": "default", "name": "wardle", "port": extension.port}, "caBundle": extension.ca_bundle,
+        },
+    });
+    client.create(SERVICES, service).await;
+    let available = |own: Option<&Value>| condition(own).0 == "True";
+    client.until(&format!("{SERVICES}/v1.whole.example.com"), "available", available).await;
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let (_, body) = send(&client, admin(), "GET", "/apis", &[("accept", accept)]).await;
+    let whole: Value = serde_json::from_slice(&body).unwrap();
+    let groups = whole["items"].as_array().unwrap();
+    let of = |name: &str| groups.iter().find(|own| own["metadata"]["name"] == name).unwrap()["versions"][0].clone();
+    let version = of("whole.example.com");
+    assert_eq!((&version["resources"][0]["resource"], &version["freshness"]), (&json!("wholes"), &json!("Current")));
+    assert_eq!(of("wardle.example.com")["resources"][0]["resource"], "flunders");
 }

@@ -1,5 +1,6 @@
 //! The controllers that clients rely on, in process and through the API.
 
+mod addresses;
 mod aggregation;
 mod apiservices;
 mod certificates;

@@ -41,6 +41,62 @@ async fn a_binding_says_where_and_changes_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_has_the_labels_that_say_where_its_node_is() {
+    let client = Client::in_memory().await;
+    let labels = json!({
+        "topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "topology.kubernetes.io/rack": "k",
+    });
+    client.create("/api/v1/nodes", json!({"metadata": {"name": "n", "labels": labels}})).await;
+    let pod = |name: &str, spec: Value| {
+        let labels = json!({"app": "web", "topology.kubernetes.io/zone": "elsewhere"});
+        let mut pod = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
+        pod["spec"]["containers"] = json!([{"name": "c", "image": "i"}]);
+        pod
+    };
+    client.create(PODS, pod("bound", json!({}))).await;
+    let binding = json!({"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n"}});
+    client.create(&format!("{PODS}/bound/binding"), binding).await;
+    client.create(PODS, pod("placed", json!({"nodeName": "n"}))).await;
+    let expected = json!({"app": "web", "topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"});
+    for name in ["bound", "placed"] {
+        assert_eq!(client.get(&format!("{PODS}/{name}")).await.unwrap()["metadata"]["labels"], expected, "{name}");
+    }
+    // A node that nobody knows says nothing.
+    client.create(PODS, pod("lost", json!({"nodeName": "absent"}))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_grows_no_larger_than_its_node() {
+    let client = Client::in_memory().await;
+    for (name, system) in [("linux", "linux"), ("windows", "windows")] {
+        let meta = json!({"name": name, "labels": {"kubernetes.io/os": system}});
+        let status = json!({"allocatable": {"cpu": "2", "memory": "2Gi"}});
+        client.create("/api/v1/nodes", json!({"metadata": meta, "status": status})).await;
+    }
+    let containers = |cpu: &str, memory: &str| json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]);
+    for node in ["linux", "windows", "absent"] {
+        let spec = json!({"nodeName": node, "containers": containers("500m", "512Mi")});
+        client.create(PODS, json!({"metadata": {"name": node}, "spec": spec})).await;
+    }
+    let resize = async |name: &str, cpu: &str, memory: &str| {
+        let path = format!("{PODS}/{name}/resize");
+        let patch = json!({"spec": {"containers": containers(cpu, memory)}});
+        let (code, answer) = client.send(Method::PATCH, &path, "application/strategic-merge-patch+json", patch).await;
+        let cause = answer["details"]["causes"][0]["reason"].as_str().unwrap_or_default().to_owned();
+        (code, cause, answer["message"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(resize("linux", "1", "512Mi").await.0, 200);
+    let (code, cause, why) = resize("linux", "4", "3Gi").await;
+    assert_eq!((code, &*cause), (403, "NodeCapacity"), "{why}");
+    let expected = "node didn't have enough allocatable resources: cpu, requested: 4000, allocatable: 2000; memory, requested: 3221225472, allocatable: 2147483648";
+    assert!(why.ends_with(expected), "{why}");
+    let (code, cause, why) = resize("windows", "1", "512Mi").await;
+    assert_eq!((code, &*cause), (403, "UnsupportedPlatform"), "{why}");
+    assert_eq!(resize("windows", "500m", "512Mi").await.0, 200, "nothing changes");
+    assert_eq!(resize("absent", "1", "512Mi").await.0, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_resizes_a_pod_owns_all_that_was_said() {
     let client = Client::in_memory().await;
     let container = json!({"name": "c", "image": "i"});
@@ -111,11 +167,9 @@ async fn the_ca_is_published_again_when_it_is_deleted_or_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_server_says_what_it_is_made_of() {
     let client = Client::in_memory().await;
-    let cidr = client.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.unwrap();
-    assert_eq!(
-        (&cidr["spec"]["cidrs"][0], &cidr["status"]["conditions"][0]["status"]),
-        (&json!("10.96.0.0/16"), &json!("True"))
-    );
+    let ready = |own: Option<&Value>| own.is_some_and(|own| own["status"]["conditions"][0]["status"] == "True");
+    let cidr = client.until("/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "ready", ready).await.unwrap();
+    assert_eq!(cidr["spec"]["cidrs"][0], "10.96.0.0/16");
     let components = client.items("/api/v1/componentstatuses").await;
     assert_eq!(components[0]["conditions"][0]["type"], "Healthy");
 }

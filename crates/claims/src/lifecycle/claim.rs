@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
-use crate::extract::class_fields;
+use crate::extract::{class_fields, class_view};
 use crate::lifecycle::connection::{Connection, connection_removals, connection_writes};
 use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::implementation::implementations;
@@ -13,11 +13,12 @@ use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, pending_with, quoting, wait};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, SHUT, WITHIN_CAPACITY};
-use crate::matching::{Decision, Made, Refusal, Why};
+use crate::matching::{Decision, Made, Reason, Refusal, Why};
 use crate::names::derived;
 use crate::rules::Rules;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
+use crate::views::Ask;
 
 /// What is to be known about a claim to say what comes next. All objects are as the API server has them.
 pub struct ClaimScene<'s> {
@@ -57,6 +58,11 @@ pub(crate) fn phase(object: &Value) -> &str {
 /// The references of a resource.
 pub(crate) fn references(resource: &Value) -> Vec<Value> {
     resource["spec"]["claimRefs"].as_array().cloned().unwrap_or_default()
+}
+
+/// Whether several claims may have a resource.
+pub fn is_shared(kind: &ResourceType, resource: &Value) -> bool {
+    resource["spec"]["maxClaims"].as_u64().unwrap_or(kind.max_claims.into()) > 1
 }
 
 /// Whether the resource refers to this very claim.
@@ -116,7 +122,12 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
                 }
             }
             Some(Decision::Provision { class, made }) => provision(scene, class, made, &mut plan),
-            Some(Decision::Wait { reason, summary }) => wait(scene, reason, summary, &mut plan),
+            Some(Decision::Wait { reason, summary }) => {
+                if matches!(reason, Reason::BeingMade(_)) {
+                    renew(scene, &mut plan);
+                }
+                wait(scene, reason, summary, &mut plan);
+            }
             None => {}
         },
     }
@@ -183,6 +194,62 @@ fn deleting_unbound(resource: &Value) -> bool {
     deleting(resource) && phase(resource) != "Bound"
 }
 
+/// What was begun for the claim and never was ready follows its class: nothing is in it yet, and a mistake in the class can be mended. Of
+/// another kind it is made only for a new claim.
+fn renew(scene: &ClaimScene<'_>, plan: &mut Plan) {
+    let own = |r: &&Value| r["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(scene.claim));
+    let (Some(resource), Some(class)) = (scene.resource.filter(own), scene.class) else { return };
+    if deleting(resource) || resource["spec"]["class"] != class["metadata"]["name"] {
+        return;
+    }
+    let Ok(wanted) = from_class(scene, class) else { return };
+    let kinds = |spec: &dyn Fn(&str) -> Value| {
+        let one = |template: &Value| (template["apiVersion"].clone(), template["kind"].clone());
+        let several = spec("templates").as_array().into_iter().flatten().map(one).collect::<Vec<_>>();
+        (one(&spec("template")), several)
+    };
+    let has = |key: &str| resource["spec"][key].clone();
+    let wants = |key: &str| wanted.get(key).cloned().unwrap_or_default();
+    if kinds(&has) != kinds(&wants) {
+        return;
+    }
+    let changed = FROM_CLASS.iter().filter(|key| has(key) != wants(key));
+    let patch: Map<String, Value> = changed.map(|key| ((*key).to_owned(), instead(&has(key), &wants(key)))).collect();
+    if !patch.is_empty() {
+        plan.patch(resource, json!({"spec": patch}), "follow the class");
+    }
+}
+
+/// The merge patch that puts one value in the place of another.
+fn instead(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = new.iter().map(|(key, value)| (key.clone(), instead(&old.get(key).cloned().unwrap_or_default(), value)));
+    Value::Object(gone.chain(kept).collect())
+}
+
+/// What of a class a resource has that is made from it.
+const FROM_CLASS: [&str; 5] = ["template", "templates", "replaceable", "readyWhen", "connection"];
+
+/// The same, for a claim; or what in it fails.
+fn from_class(scene: &ClaimScene<'_>, class: &Value) -> Result<Map<String, Value>, String> {
+    let fields = class_fields(class);
+    let view = class_view(class);
+    let scope = BTreeMap::from([("claim", scene.claim), ("class", &view)]);
+    let mut spec = Map::new();
+    for key in FROM_CLASS {
+        let Some(value) = fields.get(key).filter(|v| !v.is_null()) else { continue };
+        let value = match key {
+            "template" | "templates" => {
+                render(value, &scope, &["resource"], scene.expressions).map_err(|error| format!("{key}.{error}"))?
+            }
+            _ => value.clone(),
+        };
+        spec.insert(key.into(), value);
+    }
+    Ok(spec)
+}
+
 /// What is wrong with a resource that was made for the claim: a class may make something else than it is asked for.
 fn misfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<String> {
     if resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() != Some(uid(scene.claim)) {
@@ -196,13 +263,32 @@ fn misfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<String> {
         // what nobody reports is as the class says
         has.is_some() && ask.wish.attributes[*i].as_ref().is_some_and(|want| !rule.satisfied(want, has))
     });
-    let what = crate::matching::refusal_text(&rules, &ask, Some(&made), &Refusal::Attribute(wrong?.0));
+    let what = match wrong {
+        Some((at, _)) => {
+            format!("its {}", crate::matching::refusal_text(&rules, &ask, Some(&made), &Refusal::Attribute(at)))
+        }
+        None => wrong_amount(&rules, &ask, &resource["status"]["capacity"])?,
+    };
     let (kind, class) = (&scene.kind.names.resource, class_name(scene, resource));
     let class = class.as_str().unwrap_or_default();
     Some(format!(
-        "{kind} {} was made for it, but its {what}: class {class} does not make what the claim asks for; ask for what it makes, or choose another class",
+        "{kind} {} was made for it, but {what}: class {class} does not make what the claim asks for; ask for what it makes, or choose another class",
         made.name
     ))
+}
+
+/// An amount that is reported and is not what a claim asks for.
+fn wrong_amount(rules: &Rules, ask: &Ask, reported: &Value) -> Option<String> {
+    rules.capacities.iter().enumerate().find_map(|(i, capacity)| {
+        let has = Amount::from_json(reported.get(capacity.name.as_ref())?).ok()?;
+        let asked = ask.lower.get(i).copied().unwrap_or_default();
+        let limit = ask.upper.get(i).copied().flatten();
+        match limit.filter(|limit| has > *limit) {
+            _ if has < asked => Some(format!("it has {has} of {}, asked {asked}", capacity.name)),
+            Some(limit) => Some(format!("it has {has} of {}, limit {limit}", capacity.name)),
+            None => None,
+        }
+    })
 }
 
 fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
@@ -240,10 +326,6 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     {
         plan.patch_status(resource, status, "say Bound on the resource");
     }
-    let capacity = match &resource["status"]["capacity"] {
-        Value::Object(map) if !map.is_empty() => resource["status"]["capacity"].clone(),
-        _ => resource["spec"]["capacity"].clone(),
-    };
     let (binding, conditions) = scene.connection.report(scene.kind, claim);
     let mut conditions = conditions;
     conditions
@@ -276,6 +358,7 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         }
         conditions.push(resizing);
     }
+    let capacity = capacity(scene, resource, &refs);
     let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
     let fields = json!({
         "phase": "Bound",
@@ -303,6 +386,16 @@ fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     {
         own["rotation"] = json!(rotation);
         plan.patch(resource, json!({"spec": {"claimRefs": refs}}), "say which credentials the claim has");
+    }
+}
+
+/// What a claim has: all of its resource, or its part of one that several share.
+fn capacity(scene: &ClaimScene<'_>, resource: &Value, refs: &[Value]) -> Value {
+    let own = refs.iter().find(|r| r["uid"].as_str() == Some(uid(scene.claim)));
+    match (own, &resource["status"]["capacity"]) {
+        (Some(own), _) if is_shared(scene.kind, resource) => own["amounts"].clone(),
+        (_, Value::Object(map)) if !map.is_empty() => json!(map),
+        _ => resource["spec"]["capacity"].clone(),
     }
 }
 
@@ -384,7 +477,6 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
     let Some(object) = scene.class else { return };
     let fields = class_fields(object);
     let rules = kind.rules();
-    let scope = BTreeMap::from([("claim", claim), ("class", object)]);
     let mut spec = Map::new();
     for (attribute, value) in rules.attributes.iter().zip(made.attributes.iter()) {
         if let Some(value) = value {
@@ -423,21 +515,11 @@ fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) 
             "by": "Manager",
         }]),
     );
-    for key in ["template", "templates"] {
-        if let Some(template) = fields.get(key).filter(|v| !v.is_null()) {
-            match render(template, &scope, &["resource"], scene.expressions) {
-                Ok(rendered) => drop(spec.insert(key.into(), rendered)),
-                Err(error) => {
-                    let message = format!("class {class} cannot make it: {key}.{error}");
-                    pending(scene, "TemplateFailed", &message, &[], plan);
-                    return;
-                }
-            }
-        }
-    }
-    for key in ["readyWhen", "connection"] {
-        if let Some(value) = fields.get(key).filter(|v| !v.is_null()) {
-            spec.insert(key.into(), value.clone());
+    match from_class(scene, object) {
+        Ok(own) => spec.extend(own),
+        Err(error) => {
+            pending(scene, "TemplateFailed", &format!("class {class} cannot make it: {error}"), &[], plan);
+            return;
         }
     }
     let resource = json!({

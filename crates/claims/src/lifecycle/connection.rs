@@ -91,6 +91,10 @@ impl<'c> Connection<'c> {
                 let message = format!("{what} {name} exists and is not this claim's: remove or rename it");
                 (Value::Null, vec![Condition::new("ConnectionReady", false, "NameTaken", message)])
             }
+            (None, None) if !self.missing.is_empty() => {
+                let message = format!("not there yet: {}", self.missing.join("; "));
+                (Value::Null, vec![Condition::new("ConnectionReady", false, "Waiting", message)])
+            }
             (None, None) => (Value::Null, Vec::new()),
             (None, Some(_)) if self.is_frozen(kind) => {
                 let message = format!(
@@ -254,7 +258,14 @@ fn bring(live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static 
     };
     let mut patch = Map::new();
     for part in parts {
-        if !covers(&live[part], &wanted[part]) {
+        let empty = Map::new();
+        let entries = |object: &Value| object.as_object().unwrap_or(&empty).clone();
+        // what is one's own entirely has nothing else in it
+        let same = match *part {
+            "data" => entries(&live[part]) == entries(&wanted[part]),
+            _ => covers(&live[part], &wanted[part]),
+        };
+        if !same {
             // keys that are gone go, and with a Service's type all that belongs to another
             let mut value = wanted[part].clone();
             if (*part == "data" || live[part]["type"] != wanted[part]["type"])
@@ -272,11 +283,11 @@ fn bring(live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static 
     }
 }
 
-/// Whether the live value has everything that is wanted; of `data` maps, nothing else.
+/// Whether the live value has everything that is wanted.
 fn covers(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(k, v)| live.get(k).is_some_and(|l| covers(l, v))) && live.len() >= wanted.len()
+            wanted.iter().all(|(k, v)| live.get(k).is_some_and(|l| covers(l, v)))
         }
         (Value::Array(live), Value::Array(wanted)) => {
             live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w))

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
-use crate::extract::{ask, class_fields, offer, profile};
+use crate::extract::{ask, class_fields, class_view, offer, profile};
 use crate::lifecycle::PROVISIONED_FOR;
 use crate::lifecycle::claim::{ClaimScene, deleting, uid};
 use crate::lifecycle::status::{Condition, condition_of};
@@ -144,8 +144,9 @@ fn larger(
         for capacity in &rules.capacities {
             before["spec"]["resources"]["requests"][capacity.name.as_ref()] = amounts[capacity.name.as_ref()].clone();
         }
+        let view = class_view(class);
         let rendered = |claim: &Value, template: &Value| {
-            let scope = BTreeMap::from([("claim", claim), ("class", class)]);
+            let scope = BTreeMap::from([("claim", claim), ("class", &view)]);
             render(template, &scope, &["resource"], scene.expressions).map_err(|e| no(format!("class {called}: {e}")))
         };
         for key in ["template", "templates"].into_iter().filter(|key| !fields[*key].is_null()) {

@@ -14,12 +14,13 @@ mod claim;
 mod connection;
 mod grow;
 mod implementation;
+mod reclaim;
 mod resource;
 mod status;
 mod waiting;
 mod write;
 
-pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, refused_claim, unreadable_claim};
+pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, is_shared, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use resource::{Found, Presence, ResourceScene, SILENCE, resource, resource_failed};
@@ -64,6 +65,10 @@ pub const REPLACED: &str = "conductor.io/replaced";
 pub const ROTATE: &str = "conductor.io/rotate";
 /// On an implementation: the rotation that ends what there was before it at once, for nobody has a right to it any more.
 pub const AT_ONCE: &str = "conductor.io/rotate-at-once";
+/// On an implementation: the number of the scrub that was asked for, beside `spec.scrub`, which a kind may not have.
+pub const SCRUB_ASKED: &str = "conductor.io/scrub-asked";
+/// On an implementation that gives each of several claims its own login (`status.connections`): the uids of the claims that share it.
+pub const CLAIMS: &str = "conductor.io/claim-uids";
 /// On a resource that one of several claims has left: the credentials that it had are to be replaced.
 pub const SHUT: &str = "conductor.io/shut";
 /// On a resource made for a claim: the claim's uid.

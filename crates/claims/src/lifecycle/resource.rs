@@ -3,13 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::extract::seconds;
-use crate::lifecycle::claim::{claims_text, deleting, phase, references, uid, unrefer};
+use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid, unrefer};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
+use crate::lifecycle::reclaim::{reclaim, remove, scrub};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
-    AT_ONCE, PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID,
-    RESTARTED, RETAINED, ROTATE, SHUT, WITHIN_CAPACITY,
+    AT_ONCE, CLAIMS, PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF,
+    RESOURCE_UID, RESTARTED, RETAINED, ROTATE, SHUT, WITHIN_CAPACITY,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -69,6 +70,7 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     let live: Vec<Value> =
         references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
     acknowledge(scene, &live, &mut plan);
+    tell_claims(scene, &live, &mut plan);
     shut_out(scene, &mut plan);
     if deleting(resource) {
         remove(scene, &live, &mut plan);
@@ -114,6 +116,27 @@ fn acknowledge(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
     }
 }
 
+/// Whether an implementation gives each of several claims its own connection.
+fn is_per_claim(object: &Value) -> bool {
+    object["status"]["connections"].is_array()
+}
+
+/// Tells an implementation that gives each claim its own login which claims share it: those that are not named any more lose theirs.
+fn tell_claims(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
+    let Some(object) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource)) else { return };
+    if deleting(object) || !is_per_claim(object) {
+        return;
+    }
+    let told = &object["metadata"]["annotations"][CLAIMS];
+    let sharing = live.iter().filter(|_| is_shared(scene.kind, scene.resource));
+    let wanted = sharing.filter_map(|r| r["uid"].as_str()).collect::<Vec<_>>().join(" ");
+    if told.as_str().unwrap_or_default() != wanted {
+        let patch = json!({"metadata": {"annotations": {CLAIMS: wanted}}});
+        plan.patch(object, patch, "say which claims share the implementation");
+        plan.of_implementation();
+    }
+}
+
 /// Has the credentials replaced that one of several claims had. A rotation that is under way may have given it the next ones already:
 /// then there is another one afterwards.
 fn shut_out(scene: &ResourceScene<'_>, plan: &mut Plan) {
@@ -121,15 +144,19 @@ fn shut_out(scene: &ResourceScene<'_>, plan: &mut Plan) {
         return;
     }
     let begun = plan.writes.len();
-    shut(scene, false, plan);
-    if plan.writes.len() > begun || scene.found.is_empty() {
+    // who had its own has lost it
+    let own = scene.found.first().and_then(|f| f.object).is_some_and(is_per_claim);
+    if !own {
+        shut(scene, false, plan);
+    }
+    if own || plan.writes.len() > begun || scene.found.is_empty() {
         plan.patch(scene.resource, json!({"metadata": {"annotations": {SHUT: null}}}), "say that they are replaced");
     }
 }
 
 /// Has the credentials replaced that a claim had: its data is kept, and is no longer its user's to read. What is removed or scrubbed
 /// afterwards loses them anyway.
-fn shut(scene: &ResourceScene<'_>, at_once: bool, plan: &mut Plan) {
+pub(super) fn shut(scene: &ResourceScene<'_>, at_once: bool, plan: &mut Plan) {
     let Some(object) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource)) else { return };
     let asked = object["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
     let [wanted, done] = [&object["spec"]["rotate"], &object["status"]["rotated"]].map(|n| n.as_i64().unwrap_or(0));
@@ -177,8 +204,13 @@ fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
     references(scene.resource).iter().filter_map(stale).collect()
 }
 
+/// Made for a claim, and never bound.
+fn is_unused(resource: &Value) -> bool {
+    resource["metadata"]["annotations"][PROVISIONED_FOR].is_string() && condition_of(resource, "Bound").is_none()
+}
+
 /// Made for a claim that went before it was ever bound: it holds nothing. One that is recycled, and can be used, stays for the next.
-fn made_in_vain(resource: &Value) -> bool {
+pub(super) fn made_in_vain(resource: &Value) -> bool {
     resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
         && (policy(resource) != Reclaim::Recycle || phase(resource) != "Available")
         && references(resource).is_empty()
@@ -186,7 +218,7 @@ fn made_in_vain(resource: &Value) -> bool {
         && condition_of(resource, "Bound").is_none()
 }
 
-fn say(
+pub(super) fn say(
     scene: &ResourceScene<'_>,
     phase_now: &str,
     reason: &str,
@@ -211,83 +243,17 @@ fn say(
     }
 }
 
-fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
-    match policy(scene.resource) {
-        Reclaim::Delete => plan.delete(scene.resource, "its reclaimPolicy is Delete"),
-        Reclaim::Retain => {
-            let may = scene.kind.reclaim_policies.contains(&Reclaim::Recycle);
-            let or = if may { ", or set reclaimPolicy to Recycle" } else { "" };
-            let message = format!(
-                "kept with its data: delete it when the data is no longer needed (its implementation stays){or}"
-            );
-            if scene.resource["status"]["reason"] != "Retained" {
-                shut(scene, true, plan);
-            }
-            say(scene, "Released", "Retained", &message, json!({}), &[], plan);
-        }
-        Reclaim::Recycle => {
-            let Some(first) = scene.found.first().and_then(|f| f.object) else {
-                let message = "nothing can scrub it: it has no implementation; scrub it by hand and make it anew";
-                say(scene, "Released", "CannotScrub", message, json!({}), &[], plan);
-                return;
-            };
-            let number = |v: &Value| v.as_i64().unwrap_or(0);
-            let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
-            let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
-            say(scene, "Scrubbing", "Scrubbing", SCRUBBING, json!({"scrub": next}), &[], plan);
-        }
-    }
+/// Kind and name.
+pub(super) fn called(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-const SCRUBBING: &str = "being scrubbed before it is used again";
-
-/// Drives the implementation through scrub number N; Available only when it says that N is done.
-fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
-    let wanted = &scene.resource["status"]["scrub"];
-    let Some(first) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource) && !deleting(o))
-    else {
-        let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
-        lost(scene, name, plan);
-        return;
-    };
-    if first["spec"]["scrub"] != *wanted {
-        plan.patch(first, json!({"spec": {"scrub": wanted}}), "ask for a scrub");
-        plan.of_implementation();
-        return;
-    }
-    if first["status"]["scrubbed"] != *wanted {
-        // one that cannot be scrubbed yet says why, and goes on trying
-        let why = condition_of(first, "Ready").filter(|(ready, _, why)| !ready && !why.is_empty());
-        let message = why.map_or_else(|| SCRUBBING.to_owned(), |(_, _, why)| format!("{SCRUBBING}: {why}"));
-        say(scene, "Scrubbing", "Scrubbing", &message, json!({}), &[], plan);
-        return;
-    }
-    match condition_of(first, "Scrubbed") {
-        Some((true, _, _)) => {
-            let done = Condition::new("Scrubbed", true, "Verified", "scrubbed and free");
-            say(scene, "Available", "", "", json!({}), &[done], plan);
-        }
-        Some((false, _, why)) => {
-            let message = format!("it could not be scrubbed and is not used again: {why}");
-            say(
-                scene,
-                "Failed",
-                "ScrubFailed",
-                &message,
-                json!({}),
-                &[Condition::new("Scrubbed", false, "ScrubFailed", &message)],
-                plan,
-            );
-        }
-        None => {}
-    }
-}
-
-fn ours(object: &Value, resource: &Value) -> bool {
+pub(super) fn ours(object: &Value, resource: &Value) -> bool {
     object["metadata"]["labels"][RESOURCE_UID].as_str() == Some(uid(resource))
 }
 
-fn lost(scene: &ResourceScene<'_>, name: &str, plan: &mut Plan) {
+pub(super) fn lost(scene: &ResourceScene<'_>, name: &str, plan: &mut Plan) {
     let message = format!(
         "its implementation {name} vanished and may have held data: restore it under this name with the label {RESOURCE_UID}: {}, or \
          delete the resource",
@@ -321,6 +287,9 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         );
     }
     let recorded = resource["status"]["implementations"].as_array().cloned().unwrap_or_default();
+    // made for a claim that was never bound to it: it holds nothing, and is made again if it vanishes
+    let unused = is_unused(resource);
+    let mut vanished = false;
     let mut records = Vec::new();
     for (i, implementation) in intended.iter().enumerate() {
         let target = &implementation.target;
@@ -331,8 +300,8 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         let old = recorded.get(i).map_or(&Value::Null, |r| &r["uid"]);
         match object.filter(|o| ours(o, resource)) {
             Some(object) => record["uid"] = object["metadata"]["uid"].clone(),
-            None if !old.is_null() && !implementation.replaceable => record["uid"] = old.clone(),
-            None => {}
+            None if !old.is_null() && !implementation.replaceable && !unused => record["uid"] = old.clone(),
+            None => vanished |= !old.is_null() && object.is_none() && unused,
         }
         records.push(record);
     }
@@ -341,7 +310,8 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         progress["implementations"] = json!(records);
         progress["implementationRef"] = records[0]["name"].clone();
     }
-    let preparing = matches!(before, "" | "Pending") && !intended.is_empty();
+    // whoever would bind the claim by an older look is too late once this is written, and it is written first
+    let preparing = matches!(before, "" | "Pending") && !intended.is_empty() || vanished;
     if preparing {
         let condition = Condition::new("Ready", false, "Provisioning", "its implementation is being made");
         say(
@@ -493,47 +463,6 @@ fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
         }
     }
     all
-}
-
-/// A resource on its way out: not under its claims, and by its policy with or without its implementation.
-fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
-    let resource = scene.resource;
-    let Some(rest) = finalizer(resource, RESOURCE_FINALIZER, false) else { return };
-    // what was made for a claim and could never be bound to it holds nothing: the claim gets another
-    let never_used = resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
-        && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Failed")
-        && condition_of(resource, "Bound").is_none();
-    if let Some(first) = live.first().filter(|_| !never_used) {
-        let text = |key: &str| first[key].as_str().unwrap_or_default();
-        let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
-        let message = format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name"));
-        let condition = Condition::new("Removable", false, "InUse", message.clone());
-        if let Some(status) =
-            status_patch(resource, json!({"reason": "InUse", "message": message}), &[condition], scene.now)
-        {
-            plan.patch_status(resource, status, "say what holds the resource");
-        }
-        return;
-    }
-    let keep = policy(resource) == Reclaim::Retain && !never_used && !made_in_vain(resource);
-    let mut gone = true;
-    for object in scene.found.iter().filter_map(|f| f.object).filter(|o| ours(o, resource)) {
-        if keep {
-            if object["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
-                plan.patch(object, json!({"metadata": {"annotations": {RETAINED: "true"}}}), "keep the implementation");
-                plan.of_implementation();
-            }
-        } else {
-            gone = false;
-            if !deleting(object) {
-                plan.delete(object, "remove the implementation");
-                plan.of_implementation();
-            }
-        }
-    }
-    if gone {
-        plan.patch(resource, json!({"metadata": {"finalizers": rest}}), "let the resource go");
-    }
 }
 
 /// How many seconds an implementation may take until something reports on it.

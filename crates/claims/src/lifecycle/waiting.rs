@@ -113,6 +113,7 @@ pub(crate) fn not_allowed(class: &str) -> String {
 pub fn refused(rules: &Rules, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Class => "another class".into(),
+        Refusal::Barred => "of a class that its maker may not use".into(),
         Refusal::Taken(Taken::Bound) => "it is bound to another claim".into(),
         Refusal::Taken(Taken::Reserved) => "it is reserved for another claim".into(),
         Refusal::Taken(Taken::Deleting) => "it is being deleted".into(),

@@ -106,6 +106,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether it removes an implementation.
+    pub fn removes_implementation(&self) -> bool {
+        self.writes.iter().any(|write| write.verb == Verb::Delete && write.implementation)
+    }
+
     /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()

@@ -181,6 +181,10 @@ impl Index {
         for (class, shelf) in shelves {
             debug_assert!(class_fits(&ask.wish, self.default_class(), class.as_deref(), rules.volumes));
             seen += shelf.total;
+            if ask.is_barred(class.as_ref()) {
+                summary.add(Count::Barred, shelf.total);
+                continue;
+            }
             for (taken, number) in &shelf.taken {
                 summary.add(Count::Taken(*taken), *number);
             }

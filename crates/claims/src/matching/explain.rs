@@ -190,6 +190,7 @@ pub(crate) fn refusal_text(rules: &Rules, ask: &Ask, offer: Option<&Offer>, refu
             }
             None => format!("is another class, asked {}", class_text(&ask.wish.class)),
         },
+        Refusal::Barred => "is of a class that its maker may not use".into(),
         Refusal::Taken(taken) => match taken {
             Taken::Bound => "is bound".into(),
             Taken::Reserved => "is reserved".into(),

@@ -30,6 +30,8 @@ impl Judge for NoJudge {
 pub enum Refusal {
     /// Another class.
     Class,
+    /// A class that who made the claim may not use.
+    Barred,
     /// Not free.
     Taken(Taken),
     /// The attribute with this number.
@@ -148,6 +150,8 @@ pub fn refusals(
             || (reference.is_some() && !rules.volumes));
     if !exempt.class && !unclassed && !class_fits(&ask.wish, default, offer.shape.class.as_deref(), rules.volumes) {
         all.push(Refusal::Class);
+    } else if !exempt.class && !exempt.unclassed && ask.is_barred(offer.shape.class.as_ref()) {
+        all.push(Refusal::Barred);
     }
     match offer.taken() {
         Some(Taken::Bound | Taken::Reserved) if reference.is_some() => {}

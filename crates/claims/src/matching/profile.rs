@@ -123,8 +123,9 @@ pub(crate) fn capacity(
         let lower = ask.lower.get(i).copied().unwrap_or_default();
         let amount = match profile.capacity.get(i).and_then(Option::as_ref) {
             None => Some(lower),
-            Some(Measure::Between(least, most)) => {
-                let amount = lower.max(*least);
+            Some(Measure::Between { least, most, usual }) => {
+                let usual = ask.ceiling(rules, i).map_or(*usual, |upper| upper.min(*usual));
+                let amount = if lower == Amount::ZERO { usual } else { lower }.max(*least);
                 Some(most.map_or(amount, |m| amount.min(m)))
             }
             Some(Measure::OneOf(amounts)) => {

@@ -152,6 +152,7 @@ impl Index {
                 |i: usize| offer.free(i).plus(reference.and_then(|r| r.amounts.get(i).copied()).unwrap_or_default());
             let field = match refusal {
                 Refusal::Taken(_)
+                | Refusal::Barred
                 | Refusal::Topology
                 | Refusal::Offers(_)
                 | Refusal::Content
@@ -226,14 +227,14 @@ impl Index {
                 Refusal::MakesLess(i, _) => {
                     let upper = ask.upper.get(i).copied().flatten().unwrap_or(Amount::MAX);
                     let most = match profile.capacity.get(i)?.as_ref()? {
-                        Measure::Between(least, most) => Some((*most)?.min(upper)).filter(|m| m >= least),
+                        Measure::Between { least, most, .. } => Some((*most)?.min(upper)).filter(|m| m >= least),
                         Measure::OneOf(amounts) => amounts.iter().filter(|a| **a <= upper).max().copied(),
                         Measure::Expression(_) => return None,
                     };
                     // nothing it makes is within the limit: the limit goes as well
                     let to = match (most, profile.capacity.get(i)?.as_ref()?) {
                         (Some(most), _) => most,
-                        (None, Measure::Between(_, most)) => (*most)?,
+                        (None, Measure::Between { most, .. }) => (*most)?,
                         (None, Measure::OneOf(amounts)) => *amounts.iter().max()?,
                         (None, Measure::Expression(_)) => return None,
                     };

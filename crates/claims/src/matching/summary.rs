@@ -19,6 +19,8 @@ pub enum Count {
     OtherCapacity,
     /// Another class.
     Class,
+    /// A class that who made the claim may not use.
+    Barred,
     /// Not free.
     Taken(Taken),
     /// An attribute, a capability, an access mode.
@@ -36,6 +38,7 @@ impl Count {
     pub fn of(refusal: &Refusal) -> Count {
         match refusal {
             Refusal::Class => Count::Class,
+            Refusal::Barred => Count::Barred,
             Refusal::Taken(taken) => Count::Taken(*taken),
             Refusal::Attribute(_) | Refusal::Capability(_) | Refusal::Mode(_) | Refusal::Content => Count::Attributes,
             Refusal::Topology => Count::Topology,
@@ -53,6 +56,7 @@ impl Count {
             Count::TooLarge => "too large",
             Count::OtherCapacity => "with too little or too much else",
             Count::Class => "of another class",
+            Count::Barred => "of a class that its maker may not use",
             Count::Taken(Taken::Bound) => "bound",
             Count::Taken(Taken::Reserved) => "reserved",
             Count::Taken(Taken::Deleting) => "being deleted",

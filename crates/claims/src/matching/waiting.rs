@@ -148,7 +148,7 @@ impl Waiting {
                     let Some(ask) = self.ask(slot) else { return Visit::Skip };
                     let small = (0..rules.capacities.len())
                         .all(|i| ask.ceiling(rules, i).is_none_or(|upper| offer.free(i) <= upper));
-                    if small {
+                    if small && !ask.is_barred(offer.shape.class.as_ref()) {
                         matched.insert((ask.since, ask.namespace.clone(), ask.name.clone()));
                         found += 1;
                     }

@@ -3,13 +3,14 @@
 //! Called by the embedded server's admission and by a validating webhook on Kubernetes. Nothing depends on it for correctness:
 //! whatever can race has a deterministic loser as well.
 
+mod fit;
 mod managers;
 mod objects;
 
 use serde_json::Value;
 
 use crate::errors::{FieldError, Path};
-use crate::types::{ResourceType, incompatibilities};
+use crate::types::{ResourceType, group_of, incompatibilities};
 
 pub use managers::{Serving, Standing, serving, standing, stands_for};
 
@@ -57,8 +58,12 @@ pub struct Snapshot<'s> {
     pub claims: usize,
     /// See `claims`.
     pub resources: usize,
+    /// For the change of a type: all claims, resources and classes of it, if they could be read.
+    pub objects: Option<&'s [Value]>,
     /// For the change of a bound claim: its class, if that is known.
     pub class: Option<&'s Value>,
+    /// For a class, a resource that an administrator makes, or what makes volumes: the server's OpenAPI documents (v3) about the kinds of its templates, as far as there are any.
+    pub openapi: &'s [Value],
 }
 
 /// The answer.
@@ -77,9 +82,9 @@ impl Verdict {
 }
 
 impl Snapshot<'_> {
-    /// The type a kind belongs to, and what it is there.
+    /// The type a kind belongs to, in whichever version, and what it is there.
     pub fn role(&self, api_version: &str, kind: &str) -> Option<(&ResourceType, Role)> {
-        self.types.iter().filter(|t| t.api_version() == api_version).find_map(|t| {
+        self.types.iter().filter(|t| t.group == group_of(api_version)).find_map(|t| {
             let names = &t.names;
             let roles = [(&names.resource, Role::Resource), (&names.claim, Role::Claim), (&names.class, Role::Class)];
             roles.into_iter().find(|(name, _)| *name == kind).map(|(_, role)| (t, role))
@@ -95,14 +100,14 @@ pub fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
         ("conductor.io/v1alpha1", "ResourceType") => resource_type(request, snapshot),
         ("conductor.io/v1alpha1", "Manager") => managers::review(request, snapshot),
         ("conductor.io/v1alpha1", "VolumeTemplate") if request.operation != Operation::Delete => {
-            objects::volume_template(request)
+            objects::volume_template(request, snapshot.openapi)
         }
         ("v1", "Pod" | "Service") | ("networking.k8s.io/v1", "Ingress") => objects::consumer(request),
         (api_version, kind) => match (snapshot.role(api_version, kind), request.operation) {
             (None, _) | (_, Operation::Delete) => Verdict::Allow(Vec::new()),
-            (Some((kind, Role::Resource)), _) => objects::resource(kind, request),
+            (Some((kind, Role::Resource)), _) => objects::resource(kind, request, snapshot.openapi),
             (Some((kind, Role::Claim)), _) => objects::claim(kind, request, snapshot.class),
-            (Some((kind, Role::Class)), _) => objects::class(kind, request),
+            (Some((kind, Role::Class)), _) => objects::class(kind, request, snapshot.openapi),
         },
     }
 }
@@ -145,7 +150,7 @@ fn resource_type(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
     if request.operation == Operation::Update
         && let Ok(old) = ResourceType::parse(request.old)
     {
-        errors.extend(incompatibilities(&old, &new));
+        errors.extend(incompatibilities(&old, &new, snapshot.objects));
     }
     Verdict::of(errors, Vec::new())
 }

@@ -58,7 +58,7 @@ pub fn access(kind: &ResourceType) -> Vec<Value> {
     all.extend(guards(&Guarded {
         name: &kind.name(),
         group,
-        version: &kind.version,
+        version: "*",
         claims: &claims,
         class_kind: (&kind.api_version(), &kind.names.class),
         class_resource: (group, &classes),
@@ -79,6 +79,8 @@ fn defaults(kind: &ResourceType, claims: &str) -> Vec<Value> {
         "params.spec.type == '{}' && has(params.spec.default) && params.spec.default && has(params.spec.defaultClass) && !({inactive})",
         kind.name()
     );
+    let class = "(has(object.spec) ? [] : [JSONPatch{op: 'add', path: '/spec', value: {}}]) + \
+        [JSONPatch{op: 'add', path: '/spec/class', value: params.spec.defaultClass}]";
     let policy = json!({
         "apiVersion": POLICY, "kind": "MutatingAdmissionPolicy", "metadata": meta(&name),
         "spec": {
@@ -86,16 +88,14 @@ fn defaults(kind: &ResourceType, claims: &str) -> Vec<Value> {
             "failurePolicy": "Ignore", "reinvocationPolicy": "Never",
             "paramKind": {"apiVersion": "conductor.io/v1alpha1", "kind": "Manager"},
             "matchConstraints": {"resourceRules": [{
-                "apiGroups": [kind.group], "apiVersions": [kind.version], "operations": ["CREATE"],
+                "apiGroups": [kind.group], "apiVersions": ["*"], "operations": ["CREATE"],
                 "resources": [claims], "scope": "Namespaced",
             }]},
             "matchConditions": [
                 {"name": "names-nothing", "expression": "!has(object.spec) || !(has(object.spec.class) || has(object.spec.resourceName))"},
                 {"name": "is-the-default", "expression": stands},
             ],
-            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {
-                "expression": "Object{spec: Object.spec{class: params.spec.defaultClass}}",
-            }}],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": class}}],
         },
     });
     let binding = json!({
@@ -163,8 +163,14 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
     let condition = format!("oldObject == null || {} || {}", differs(CREATED_BY), differs(CREATED_BY_GROUPS));
     let variable = |name: &str, made: &str, key: &str| json!({"name": name, "expression": format!("request.operation == 'CREATE' ? ({made}) : ({})", said("oldObject", key))});
     let groups = "has(request.userInfo.groups) ? request.userInfo.groups.join(',') : ''";
+    // not an applied configuration: a server that has not heard of a new version yet could not apply one
+    let add = |path: String, value: &str| format!("JSONPatch{{op: 'add', path: {path}, value: {value}}}");
+    let below = |key: &str| format!("'/metadata/annotations/' + jsonpatch.escapeKey('{key}')");
     let expression = format!(
-        "Object{{metadata: Object.metadata{{annotations: {{'{CREATED_BY}': variables.user, '{CREATED_BY_GROUPS}': variables.groups}}}}}}"
+        "(has(object.metadata.annotations) ? [] : [{}]) + [{}, {}]",
+        add("'/metadata/annotations'".into(), "{}"),
+        add(below(CREATED_BY), "variables.user"),
+        add(below(CREATED_BY_GROUPS), "variables.groups"),
     );
     let policy = json!({
         "apiVersion": POLICY, "kind": "MutatingAdmissionPolicy", "metadata": meta(&name),
@@ -176,7 +182,7 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
                 variable("user", "request.userInfo.username", CREATED_BY),
                 variable("groups", groups, CREATED_BY_GROUPS),
             ],
-            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
         },
     });
     let binding = json!({

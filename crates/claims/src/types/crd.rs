@@ -15,6 +15,8 @@ fn column(name: &str, kind: &str, path: &str, priority: u8) -> Value {
 
 /// On a definition: the name of the type that it was made from.
 pub const TYPE: &str = "conductor.io/type";
+/// On a definition whose type is gone: it may go, too.
+pub const RETIRED: &str = "conductor.io/type-retired";
 
 struct Definition<'d> {
     group: &'d str,
@@ -164,6 +166,18 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
             false,
         ),
     ]
+}
+
+/// Has a definition serve the versions that are served already, with the fields of the one it is now: objects are the same in all.
+pub fn keep_versions(definition: &mut Value, live: &Value) {
+    let now = definition["spec"]["versions"][0].clone();
+    let Some(versions) = definition["spec"]["versions"].as_array_mut() else { return };
+    for before in live["spec"]["versions"].as_array().into_iter().flatten().filter(|v| v["name"] != now["name"]) {
+        let mut kept = now.clone();
+        (kept["name"], kept["served"], kept["storage"]) =
+            (before["name"].clone(), before["served"].clone(), json!(false));
+        versions.push(kept);
+    }
 }
 
 /// Says on the definition of claims what quotas charge them by: their class, and what they ask for.

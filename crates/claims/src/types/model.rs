@@ -10,7 +10,7 @@ use crate::rules::{Attribute, Capacity, Kind, Match, Rules};
 use crate::views::Reclaim;
 
 /// Names an attribute may not have: the engine's own fields in a resource, a claim or a class.
-pub const RESERVED: [&str; 33] = [
+pub const RESERVED: [&str; 34] = [
     "accessModes",
     "apiVersion",
     "bindingMode",
@@ -35,6 +35,7 @@ pub const RESERVED: [&str; 33] = [
     "readyWhen",
     "reason",
     "reclaimPolicy",
+    "replaceable",
     "requests",
     "resourceName",
     "resources",
@@ -58,6 +59,11 @@ pub struct ShortNames {
     pub claim: Option<String>,
     /// Of the class.
     pub class: Option<String>,
+}
+
+/// The API group of an apiVersion; empty: the core's.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// The names of the three kinds.

@@ -10,7 +10,11 @@ pub(crate) const QUANTITY: &str =
     r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 pub(crate) fn quantity() -> Value {
-    json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY, "x-kubernetes-int-or-string": true})
+    // the pattern is for what is written as text, the minimum for whole numbers
+    json!({
+        "anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY, "minimum": 0,
+        "x-kubernetes-int-or-string": true,
+    })
 }
 
 pub(crate) fn text(max: u32) -> Value {
@@ -196,6 +200,13 @@ fn making() -> Map<String, Value> {
     let mut properties = Map::new();
     properties
         .insert("template".into(), described(free_object(), "The object that implements the resource; ${...} is CEL."));
+    properties.insert(
+        "replaceable".into(),
+        described(
+            json!({"type": "boolean"}),
+            "Whether the object of `template` bears no data, and is made anew when it is lost.",
+        ),
+    );
     properties.insert("templates".into(), described(templates(), "Several such objects; the first bears the data."));
     properties.insert(
         "readyWhen".into(),
@@ -205,7 +216,7 @@ fn making() -> Map<String, Value> {
         "connection".into(),
         described(
             json!({"type": "object", "additionalProperties": text(4096)}),
-            "Connection details as CEL over the implementation; without it, its connectionSecretRef.",
+            "Connection details as CEL over implementation, or implementations.NAME of several templates (of a Secret, its stringData); without it, the first one's connectionSecretRef.",
         ),
     );
     properties
@@ -384,9 +395,16 @@ pub(crate) fn class(kind: &ResourceType) -> Value {
         }
     }
     let amounts: Map<String, Value> = kind.capacities.iter().map(|c| (c.name.to_string(), anything())).collect();
-    offers.insert("capacity".into(), object(Value::Object(amounts)));
+    offers.insert(
+        "capacity".into(),
+        described(
+            object(Value::Object(amounts)),
+            "How much of it: an amount, a list to choose from, {min, max, default} or ${CEL} over the claim. The default is for claims \
+             that ask for none; without it, they get the min.",
+        ),
+    );
     fields.insert("offers".into(), described(object(Value::Object(offers)),
-        "What resources of this class have: a value, a list to choose from, {min, max} of a capacity, or ${CEL} over the claim."));
+        "What resources of this class have: a value, a list to choose from, {min, max, default} of a capacity, or ${CEL} over the claim."));
     let names: Vec<String> = fields.keys().map(|f| format!("has(self.{f})")).collect();
     let mut schema = described(
         root(object(Value::Object(fields.clone())), None, false),

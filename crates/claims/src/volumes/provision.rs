@@ -32,7 +32,12 @@ pub struct Making<'m> {
 
 /// The name of the volume made for a claim, and of its implementation.
 pub fn made_name(claim: &Value) -> String {
-    derived("pvc", uid(claim))
+    made_name_for(uid(claim))
+}
+
+/// The same by the claim's uid.
+pub fn made_name_for(uid: &str) -> String {
+    derived("pvc", uid)
 }
 
 /// How far a volume is, with words for its claim.

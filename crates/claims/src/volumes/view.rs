@@ -9,30 +9,35 @@ use crate::errors::{FieldError, Path};
 use crate::extract::{name, revision, seconds, text};
 use crate::rules::{Attribute, Capacity, Kind, Match, Rules, Value, Want, texts};
 use crate::selector::{Labels, Selector, Topology, labels_of};
-use crate::views::{Ask, By, ClaimRef, ClassAsk, Offer, Phase, Profile, Reclaim, Shape, Wish};
+use crate::views::{Ask, By, ClaimRef, ClassAsk, Offer, Phase, Profile, Reclaim, Shape, Source, Wish};
 use crate::volumes::{BETA_CLASS, BOUND_BY_CONTROLLER, DEFAULT_CLASS, PROVISIONER, RECLAIM, SELECTED_NODE};
 
-/// The rules of volumes: the mode equal, the size at least, access modes all there, the fewest extra modes first.
+/// The rules of volumes: mode and attributes' class equal, the size at least, access modes all there, the fewest extra modes first.
 pub fn rules() -> Arc<Rules> {
+    let equal = |name: &str| Attribute {
+        name: name.into(),
+        alias: None,
+        kind: Kind::Text,
+        matching: Match::Equal,
+        values: Vec::new(),
+        required: false,
+    };
     Arc::new(Rules {
         claim: "PersistentVolumeClaim".into(),
         resource: "PersistentVolume".into(),
-        attributes: vec![Attribute {
-            name: "volumeMode".into(),
-            alias: None,
-            kind: Kind::Text,
-            matching: Match::Equal,
-            values: Vec::new(),
-            required: false,
-        }],
+        attributes: vec![equal("volumeMode"), equal(ATTRIBUTES)],
         capacities: vec![Capacity { name: "storage".into(), exact: false }],
         max_claims: 1,
         volumes: true,
     })
 }
 
-fn mode(spec: &Json) -> Arc<str> {
-    name(&spec["volumeMode"]).unwrap_or_else(|| "Filesystem".into())
+const ATTRIBUTES: &str = "volumeAttributesClassName";
+
+/// What must be equal: the mode, and the class of the attributes, where none is one, too.
+fn attributes(spec: &Json) -> [Value; 2] {
+    let mode = name(&spec["volumeMode"]).unwrap_or_else(|| "Filesystem".into());
+    [Value::Text(mode), Value::Text(text(&spec[ATTRIBUTES]))]
 }
 
 /// The class a volume or claim writes: the field, or the annotation that was there before it.
@@ -65,7 +70,7 @@ pub fn offer(object: &Json) -> Offer {
         revision: revision(object),
         shape: Arc::new(Shape {
             class: class(object).filter(|c| !c.is_empty()),
-            attributes: Box::new([Some(Value::Text(mode(spec)))]),
+            attributes: Box::new(attributes(spec).map(Some)),
             capabilities: Arc::from([]),
             modes: texts(&spec["accessModes"]).unwrap_or_default(),
             topology: Topology::from_terms(terms, &Path::root()).ok().map(Arc::new),
@@ -116,7 +121,7 @@ pub fn ask(object: &Json, scheduled: bool, node: Option<Labels>) -> Result<Ask, 
                 Some(class) if class.is_empty() => ClassAsk::Without,
                 Some(class) => ClassAsk::Named(class),
             },
-            attributes: Box::new([Some(Want::Value(Value::Text(mode(spec))))]),
+            attributes: Box::new(attributes(spec).map(|value| Some(Want::Value(value)))),
             capabilities: Arc::from([]),
             modes: texts(&spec["accessModes"]).unwrap_or_default(),
             selector,
@@ -128,6 +133,7 @@ pub fn ask(object: &Json, scheduled: bool, node: Option<Labels>) -> Result<Ask, 
         upper: Box::new([None]),
         resource_name: name(&spec["volumeName"]),
         needed: scheduled || meta["annotations"][SELECTED_NODE].is_string(),
+        barred: Box::default(),
     })
 }
 
@@ -136,7 +142,8 @@ pub fn profile(object: &Json, served: bool) -> Profile {
     let ours = object["provisioner"].as_str() == Some(PROVISIONER);
     Profile {
         name: text(&object["metadata"]["name"]),
-        attributes: Box::new([None]),
+        // what is behind ours knows nothing of classes of attributes
+        attributes: Box::new([None, Some(Source::OneOf(vec![Value::Text("".into())]))]),
         capacity: Box::new([None]),
         capabilities: None,
         modes: None,

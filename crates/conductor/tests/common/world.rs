@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -60,7 +61,7 @@ pub struct World {
     pub data: PathBuf,
     conductor: Option<Conductor>,
     variables: Vec<(String, String)>,
-    _directory: tempfile::TempDir,
+    directory: Arc<tempfile::TempDir>,
 }
 
 impl World {
@@ -71,23 +72,43 @@ impl World {
 
     /// The same with variables in its environment.
     pub fn with(variables: &[(&str, &str)]) -> World {
+        World::of_mode(0o755, variables)
+    }
+
+    /// One whose data directory is for its user alone, as `~/.conductor` is.
+    pub fn private() -> World {
+        World::of_mode(0o700, &[])
+    }
+
+    fn of_mode(mode: u32, variables: &[(&str, &str)]) -> World {
         let directory = tempfile::tempdir().expect("makes a directory");
         let data = directory.path().join("data");
         fs::create_dir(&data).expect("makes a directory");
         // servers run as users of their own, who must get there
-        for dir in [directory.path(), &data] {
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("may");
+        for (dir, mode) in [(directory.path(), 0o755), (&data, mode)] {
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).expect("may");
         }
         let data = data.canonicalize().expect("is there");
         let variables = variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let mut world = World { data, conductor: None, variables, _directory: directory };
+        let mut world = World { data, conductor: None, variables, directory: Arc::new(directory) };
+        world.start_conductor();
+        world
+    }
+
+    /// A copy of its data directory, running beside it.
+    pub fn copy(&self) -> World {
+        let (data, variables) = (self.data.with_file_name("copy"), self.variables.clone());
+        let copied = Command::new("cp").arg("-a").args([&self.data, &data]).status().expect("runs");
+        assert!(copied.success());
+        let mut world = World { data, conductor: None, variables, directory: self.directory.clone() };
         world.start_conductor();
         world
     }
 
     /// Where a provider keeps what it has.
     pub fn home(&self, provider: &str) -> PathBuf {
-        self.data.join("providers").join(provider)
+        let home = self.data.join("providers").join(provider);
+        fs::read_link(&home).unwrap_or(home)
     }
 
     /// Kills it at once.
@@ -256,15 +277,22 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         drop(self.conductor.take());
-        let home = self.data.join("providers");
         for provider in ["databases", "balancers"] {
             for (mark, pid) in self.processes(provider) {
                 let rest = identity::belonging(&mark, Some(pid), Path::new(&mark));
                 rest.iter().for_each(|seen| kill(seen.pid, Signal::KILL));
             }
         }
-        for mount in mounts::all().unwrap_or_default().iter().filter(|m| m.point.starts_with(&home)) {
+        let volumes = self.home("volumes");
+        for mount in mounts::all().unwrap_or_default().iter().filter(|m| m.point.starts_with(&volumes)) {
             let _ = rustix::mount::unmount(&mount.point, rustix::mount::UnmountFlags::DETACH);
+            let _ = mounts::unmount(&mount.point);
+        }
+        let elsewhere = |home: &PathBuf| !home.starts_with(&self.data);
+        for home in
+            ["databases", "balancers", "volumes"].map(|name| self.home(name)).iter().filter(|home| elsewhere(home))
+        {
+            let _ = home.parent().map(fs::remove_dir_all);
         }
     }
 }

@@ -2,20 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::value::{flag, get, has, int, list, list_mut, remove, same, set, text};
+use crate::value::{get, has, int, list, list_mut, remove, same, set, text};
 
 fn wants_cluster_ip(service: &Value) -> bool {
     text(service, "spec.type") != "ExternalName"
 }
 
+/// Whether it may have node ports; a balancer that is to get no new ones keeps those it has.
 fn wants_node_port(service: &Value) -> bool {
-    match text(service, "spec.type") {
-        "NodePort" => true,
-        "LoadBalancer" => {
-            !has(service, "spec.allocateLoadBalancerNodePorts") || flag(service, "spec.allocateLoadBalancerNodePorts")
-        }
-        _ => false,
-    }
+    matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer")
 }
 
 /// Whether a load balancer has to ask nodes for the service's health.
@@ -101,6 +96,9 @@ fn keep_allocated(new: &mut Value, old: &Value) {
 /// Old clients know only `clusterIP`; it and `clusterIPs` have to agree.
 fn match_cluster_ips(new: &mut Value, old: &Value) {
     let (now, before) = (text(new, "spec.clusterIP").to_owned(), text(old, "spec.clusterIP"));
+    if now == before && list(new, "spec.clusterIPs").is_empty() && has(old, "spec.clusterIPs") {
+        set(new, "spec", "clusterIPs", get(old, "spec.clusterIPs").clone());
+    }
     if now == before || !equal(new, old, "spec.clusterIPs") {
         return;
     }

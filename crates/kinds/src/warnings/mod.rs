@@ -15,6 +15,7 @@ const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 const TOKEN_IN_SECRETS: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true \
     to prevent possible logging of tokens in volume attributes";
+const STATIC: &str = ".static.k8s.io";
 const MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 const HOST_NAME: &str = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a \
     DNS label is recommended: ";
@@ -150,6 +151,10 @@ fn job(warnings: &mut Vec<String>, spec: &At<'_>) {
 
 fn always(warnings: &mut Vec<String>, group: &str, kind: &str, at: &At<'_>) {
     match (group, kind) {
+        ("admissionregistration.k8s.io", _) if at.text("metadata.name").ends_with(STATIC) => warnings.push(format!(
+            "metadata.name: names ending with {STATIC:?} are reserved for static manifest-based configurations and cannot be \
+             managed via the API"
+        )),
         ("", "PersistentVolume") => persistent_volume(warnings, at),
         ("", "PersistentVolumeClaim") => {
             if annotation(at.value, BETA_CLASS).is_some() {

@@ -78,6 +78,14 @@ pub(crate) enum Fields {
     Set(FieldSet),
 }
 
+/// What is wrong with `metadata.managedFields`.
+pub fn check_managers(list: Option<&Value>) -> Result<(), ManagedError> {
+    for (at, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        ManagedEntry::read(at, entry.clone())?.set()?;
+    }
+    Ok(())
+}
+
 /// One entry of `metadata.managedFields`.
 #[derive(Clone, Debug)]
 pub(crate) struct ManagedEntry {

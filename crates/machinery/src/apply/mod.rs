@@ -37,7 +37,7 @@ pub use fields_v1::{FieldsError, MAX_DEPTH, MAX_ELEMENTS};
 pub use filter::Filter;
 pub use items::ItemError;
 pub use last_applied::LAST_APPLIED;
-pub use managed::{MAX_UPDATE_MANAGERS, ManagerId, Operation};
+pub use managed::{MAX_UPDATE_MANAGERS, ManagerId, Operation, check_managers};
 pub use merge::merge;
 pub use path::{Path, PathElement, PathError};
 pub use remove::remove_items;

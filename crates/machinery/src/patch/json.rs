@@ -4,12 +4,14 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use crate::json::MAX_DEPTH;
+use crate::json::{MAX_DEPTH, duplicate, sort_by_place};
 
 /// A patch with more operations is refused.
 pub const MAX_OPERATIONS: usize = 10_000;
 /// All copies of a patch together may not write more bytes of JSON.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+/// More of what strict validation objects to is not named.
+const MAX_PROBLEMS: usize = 100;
 
 /// Applies the operations of a patch one after the other; if one fails, the object stays as it was.
 ///
@@ -52,17 +54,25 @@ fn malformed(value: &Value, rule: &str) -> PatchError {
     PatchError::Malformed(format!("error decoding patch: {rule}, not {kind}"))
 }
 
-/// What strict field validation says about a patch: fields that no operation has.
-pub fn json_patch_strict_errors(patch: &Value) -> Vec<String> {
-    let mut errors = Vec::new();
+/// What strict field validation says about a patch, in the order of its text: fields that no operation has, and fields that
+/// stand twice. What is in an unknown field is not looked at.
+pub fn json_patch_strict_errors(text: &[u8], patch: &Value, duplicates: &[String]) -> Vec<String> {
+    let known = |field: &str| matches!(field, "op" | "path" | "from" | "value");
+    let is_read = |path: &&String| {
+        let field = path.split_once("].").map_or("", |(_, rest)| rest);
+        known(field.split(['.', '[']).next().unwrap_or_default())
+    };
+    let mut errors: Vec<String> = duplicates.iter().filter(is_read).map(|path| duplicate(path)).collect();
     for (index, operation) in patch.as_array().into_iter().flatten().enumerate() {
-        for field in operation.as_object().into_iter().flat_map(Map::keys) {
-            if !matches!(field.as_str(), "op" | "path" | "from" | "value") {
-                let path = crate::field::quote(&format!("[{index}].{field}"));
-                errors.push(format!("json patch unknown field {path}"));
-            }
+        for field in operation.as_object().into_iter().flat_map(Map::keys).filter(|field| !known(field)) {
+            errors.push(format!("unknown field {}", crate::field::quote(&format!("[{index}].{field}"))));
         }
     }
+    if errors.len() > 1 {
+        sort_by_place(text, &mut errors);
+    }
+    errors.truncate(MAX_PROBLEMS);
+    errors.iter_mut().for_each(|error| error.insert_str(0, "json patch "));
     errors
 }
 

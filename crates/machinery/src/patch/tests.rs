@@ -94,8 +94,16 @@ fn json_patches_are_bounded() {
 
 #[test]
 fn strict_json_patches() {
-    let patch = json!([{"op": "test", "path": "/x"}, {"op": "add", "path": "/x", "valeu": 1}]);
-    assert_eq!(json_patch_strict_errors(&patch), ["json patch unknown field \"[1].valeu\""]);
+    let text = br#"[{"op": "test", "foo": {"a": 1, "a": 2}, "foo": 1, "path": "/x"},
+        {"op": "add", "path": "/x", "path": "/y", "valeu": 1, "value": {"b": 1, "b": 2}}]"#;
+    let parsed = crate::json::parse(text).unwrap();
+    let expected = [
+        "json patch unknown field \"[0].foo\"",
+        "json patch duplicate field \"[1].path\"",
+        "json patch unknown field \"[1].valeu\"",
+        "json patch duplicate field \"[1].value.b\"",
+    ];
+    assert_eq!(json_patch_strict_errors(text, &parsed.value, &parsed.duplicates), expected);
 }
 
 #[test]

@@ -351,6 +351,35 @@ impl<'a> Schema<'a> {
         }
     }
 
+    /// Whether the decoder looks at a field, `spec.containers[0].name`: not if it is unknown, and not inside of anything
+    /// that is unknown or has a reader of its own.
+    pub fn reads(self, path: &str) -> bool {
+        let (mut schema, mut rest) = (self, path);
+        while !rest.is_empty() {
+            let end = match schema.shape() {
+                Shape::List { .. } => rest.find(']').map_or(rest.len(), |end| end + 1),
+                _ => rest.find(['.', '[']).unwrap_or(rest.len()),
+            };
+            let next = match schema.shape() {
+                Shape::Any => return false,
+                Shape::List { .. } => schema.items(),
+                _ => schema.child(&rest[..end]),
+            };
+            match next {
+                // A key may have dots in it.
+                Some(values) if values.is_scalar() && matches!(schema.shape(), Shape::Map(_)) => return true,
+                Some(next) => schema = next,
+                None => return false,
+            }
+            rest = rest[end..].strip_prefix('.').unwrap_or(&rest[end..]);
+        }
+        true
+    }
+
+    fn is_scalar(self) -> bool {
+        !matches!(self.shape(), Shape::Any | Shape::Object(_) | Shape::Map(_) | Shape::List { .. })
+    }
+
     /// The type of a list's items.
     pub fn items(self) -> Option<Schema<'a>> {
         match self.shape() {

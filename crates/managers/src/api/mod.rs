@@ -14,6 +14,7 @@ use kube::client::Body;
 use serde_json::Value;
 
 use conductor_claims::lifecycle::{SYSTEM_NAMESPACE, Target};
+use conductor_claims::types::ResourceType;
 
 pub use discovery::{Discovery, Served};
 pub use failure::Failure;
@@ -24,6 +25,10 @@ pub use watch::{Names, Sink, Watch};
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a definition may take until it is served.
 const DEFINED: Duration = Duration::from_secs(10);
+
+/// What an answer may look like: whole, or only its metadata where the server can leave out the rest.
+pub(crate) const WHOLE: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// Under which name our fields are owned.
 pub const FIELD_MANAGER: &str = "conductor";
@@ -78,10 +83,28 @@ impl Api {
         Ok(answer)
     }
 
+    /// The same for who needs only the metadata of the answer.
+    pub(crate) async fn change(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Value, Failure> {
+        let bytes = self.answer(method, path, kind, METADATA, body).await?;
+        let Lean(answer) = serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))?;
+        Ok(answer)
+    }
+
     /// Sends a request and gives the answer as it is.
     pub async fn call_bytes(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Bytes, Failure> {
+        self.answer(method, path, kind, WHOLE, body).await
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        accept: &'static str,
+        body: Vec<u8>,
+    ) -> Result<Bytes, Failure> {
         let whole = async {
-            let response = self.open(method, path, kind, body).await?;
+            let response = self.open(method, path, kind, accept, body).await?;
             response.into_body().collect_bytes().await.map_err(|e| Failure::unreadable(&e.to_string()))
         };
         let answered = tokio::time::timeout(ANSWER, whole).await;
@@ -94,6 +117,7 @@ impl Api {
         method: Method,
         path: &str,
         kind: &str,
+        accept: &'static str,
         body: Vec<u8>,
     ) -> Result<http::Response<Body>, Failure> {
         let mut request = Request::builder().method(method);
@@ -102,7 +126,7 @@ impl Api {
         }
         let request = request
             .uri(path)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, kind)
             .header(header::USER_AGENT, FIELD_MANAGER)
             .body(Body::from(body))
@@ -153,6 +177,19 @@ impl Api {
     /// Every object of a kind, in pages; with `apiVersion` and `kind`.
     pub async fn list(&self, api_version: &str, kind: &str, selector: &str) -> Result<Vec<Value>, Failure> {
         self.list_in(api_version, kind, "", selector).await
+    }
+
+    /// All resources, claims and classes of a type.
+    pub async fn objects_of(&self, kind: &ResourceType) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        for own in [&kind.names.resource, &kind.names.claim, &kind.names.class] {
+            match self.list(&kind.api_version(), own, "").await {
+                Ok(own) => all.extend(own),
+                Err(failure) if failure.code == 404 => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(all)
     }
 
     /// Every object of a kind in a namespace, in pages; with `apiVersion` and `kind`.

@@ -9,7 +9,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use super::{Api, Failure, JSON, Lean, escaped, typed};
+use super::{Api, Failure, JSON, Lean, WHOLE, escaped, typed};
 
 /// Namespace and name of every object there is.
 pub type Names = HashSet<(String, String)>;
@@ -123,7 +123,7 @@ impl Watch {
         if !self.selector.is_empty() {
             query += &format!("&labelSelector={}", escaped(&self.selector));
         }
-        let mut body = api.open(Method::GET, &query, JSON, Vec::new()).await?.into_body();
+        let mut body = api.open(Method::GET, &query, JSON, WHOLE, Vec::new()).await?.into_body();
         let mut buffer = BytesMut::new();
         loop {
             let patience = Duration::from_secs(OPEN + 30);

@@ -17,7 +17,8 @@ use conductor_claims::lifecycle::Plan;
 use conductor_claims::matching::{Decision, Index};
 use conductor_claims::rules::Rules;
 use conductor_claims::selector::Labels;
-use conductor_claims::views::{Ask, ClassAsk};
+use conductor_claims::views::{Ask, ClassAsk, Offer, Phase};
+use conductor_claims::volumes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -26,9 +27,10 @@ use tokio::time::Instant;
 use crate::api::{Api, Failure};
 use crate::consumers::Consumers;
 use crate::events::Events;
-use crate::expressions::{ClaimJudge, Evaluator};
+use crate::expressions::{ClaimJudge, Evaluator, Known};
 use crate::gates::Gates;
 use crate::kind::Kind;
+use crate::orphans::Owned;
 use crate::queue::Queue;
 use crate::rights;
 use crate::transport::{Broken, Transport};
@@ -48,8 +50,6 @@ pub(crate) enum Item {
     Claim(Arc<str>, Arc<str>),
     /// A resource.
     Resource(Arc<str>),
-    /// An object that may have lost its owner: apiVersion, kind, namespace, name.
-    Orphan(String, String, String, String),
 }
 
 /// What all desks share.
@@ -63,8 +63,22 @@ pub struct Context {
     pub(crate) evaluator: Evaluator,
     /// Pods that wait for claims.
     pub(crate) gates: Arc<Gates>,
+    /// Objects that may have lost their owner.
+    pub(crate) orphans: Queue<Owned>,
     /// Asked to watch the implementations of a kind.
     pub(crate) follow: Box<dyn Fn(&str, &str) + Send + Sync>,
+}
+
+impl Context {
+    /// Sends a plan, if there is something in it.
+    pub(crate) async fn send(&self, plan: Plan) -> Result<(), Broken> {
+        if plan.writes.is_empty() {
+            return Ok(());
+        }
+        self.transport.send(&plan).await?;
+        self.events.tell(plan.events);
+        Ok(())
+    }
 }
 
 /// A claim as far as it is remembered.
@@ -90,12 +104,14 @@ pub(crate) struct State {
     pub(crate) classes: BTreeMap<String, Arc<Value>>,
     /// Objects of queued items, as the watch showed them.
     pub(crate) pinned: HashMap<Item, Value>,
+    /// Free resources as the watch showed them, in JSON: who binds one need not ask for it. What is not here is asked for.
+    free: HashMap<Arc<str>, Box<[u8]>>,
     /// Claims that a free resource was offered to without being taken.
     pub(crate) tried: HashMap<Arc<str>, HashSet<Arc<str>>>,
     /// Resources with an implementation or connection details.
     pub(crate) wired: HashSet<Arc<str>>,
     /// Implementations by the uid of their resource: what a late write made is looked at again when the resource is gone.
-    pub(crate) behind: HashMap<Arc<str>, HashSet<Item>>,
+    pub(crate) behind: HashMap<Arc<str>, HashSet<Owned>>,
     /// Secrets with connection details, by namespace and name: the claims that show them.
     pub(crate) secrets: HashMap<(String, String), HashSet<Key>>,
     /// Which classes are served: `None` is all.
@@ -104,9 +120,22 @@ pub(crate) struct State {
     turns: HashMap<Arc<str>, Instant>,
 }
 
+/// How many free resources are kept as they were shown.
+const MOST_FREE: usize = 8192;
+
 impl State {
+    /// Keeps a resource as it was shown if it is free, or forgets it.
+    fn keep_free(&mut self, offer: &Offer, object: &Value) {
+        let free = offer.phase == Phase::Available && offer.refs.is_empty() && !offer.deleting;
+        if free && (self.free.len() < MOST_FREE || self.free.contains_key(&offer.name)) {
+            self.free.insert(offer.name.clone(), object.to_string().into_bytes().into());
+        } else {
+            self.free.remove(&offer.name);
+        }
+    }
+
     /// Remembers what is behind the owner with a uid, or forgets it.
-    fn note(&mut self, uid: &str, implementation: &Item, gone: bool) {
+    fn note(&mut self, uid: &str, implementation: &Owned, gone: bool) {
         let behind = self.behind.entry(uid.into()).or_default();
         if gone {
             behind.remove(implementation);
@@ -147,6 +176,7 @@ impl Desk {
             resource_uids: HashMap::new(),
             classes: BTreeMap::new(),
             pinned: HashMap::new(),
+            free: HashMap::new(),
             tried: HashMap::new(),
             wired: HashSet::new(),
             behind: HashMap::new(),
@@ -199,11 +229,22 @@ impl Desk {
     /// Decides about a claim; a bind is assumed at once, a claim that waits is noted as waiting.
     pub(crate) fn decide(&self, ask: &Ask, claim: &Value) -> Decision {
         let judge = ClaimJudge::new(&self.cx.evaluator, &self.rules, claim);
-        let mut state = self.state.lock();
-        state.index.stop_waiting(&ask.uid);
-        let decision = match ask.wish.expression {
-            Some(_) => state.judged(ask, |index| judge.decide(index, ask)),
-            None => judge.decide(&state.index, ask),
+        let (begun, mut known) = (Instant::now(), Known::default());
+        let (mut state, decision) = loop {
+            let mut state = self.state.lock();
+            state.index.stop_waiting(&ask.uid);
+            if ask.wish.expression.is_none() {
+                let decision = judge.decide(&state.index, ask);
+                break (state, decision);
+            }
+            let (decision, unknown) = judge.decide_by(&known, &state.index, ask);
+            if unknown.is_empty() {
+                state.charge(ask, begun.elapsed());
+                break (state, decision);
+            }
+            // expressions take their time, and nobody else waits for it: what is found out holds of a resource at its revision
+            drop(state);
+            turns::aside(|| judge.learn(ask, unknown, &mut known));
         };
         match &decision {
             Decision::Bind { resource, .. } => {
@@ -214,9 +255,38 @@ impl Desk {
         decision
     }
 
+    /// The classes that who made a claim may not use, for one that takes resources of any.
+    async fn barred(&self, ask: &Ask, claim: &Value) -> Result<Box<[Arc<str>]>, Failure> {
+        let limited: Vec<Arc<str>> = {
+            let state = self.state.lock();
+            let any = ask.wish.class == ClassAsk::Unset && ask.resource_name.is_none() && !self.rules.volumes;
+            if !any || state.index.default_class().is_some() {
+                return Ok(Box::default());
+            }
+            let limited = state.classes.iter().filter(|(_, class)| rights::is_limited(class));
+            limited.map(|(name, _)| Arc::from(name.as_str())).collect()
+        };
+        let mut barred = Vec::new();
+        for class in limited {
+            if !rights::may_use(&self.cx.api, &self.kind, claim, &class).await? {
+                barred.push(class);
+            }
+        }
+        Ok(barred.into())
+    }
+
     /// Decides about a claim, with the word of the API server on whether who made it may use the class this comes down to. What an
     /// administrator reserved for it needs no such word.
     pub(crate) async fn decide_allowed(&self, ask: &Ask, claim: &Value) -> Result<Decision, Failure> {
+        let barred = self.barred(ask, claim).await?;
+        let limited;
+        let ask = match barred.is_empty() {
+            true => ask,
+            false => {
+                limited = Ask { barred, ..ask.clone() };
+                &limited
+            }
+        };
         let decision = self.decide(ask, claim);
         let class = {
             let state = self.state.lock();
@@ -274,12 +344,7 @@ impl Desk {
 
     /// Sends any other plan.
     pub(crate) async fn send(&self, plan: Plan) -> Result<(), Broken> {
-        if plan.writes.is_empty() {
-            return Ok(());
-        }
-        self.cx.transport.send(&plan).await?;
-        self.cx.events.tell(plan.events);
-        Ok(())
+        self.cx.send(plan).await
     }
 
     /// The labels of a node, if it is there.
@@ -325,7 +390,7 @@ impl Desk {
 
     /// Wants the resource with this uid looked at, and its claims, because an implementation of it is there or gone; whether it
     /// is one of ours.
-    pub(crate) fn touch_resource_uid(&self, uid: &str, implementation: &Item, gone: bool) -> bool {
+    pub(crate) fn touch_resource_uid(&self, uid: &str, implementation: &Owned, gone: bool) -> bool {
         let mut items = Vec::new();
         {
             let mut state = self.state.lock();
@@ -342,10 +407,27 @@ impl Desk {
         true
     }
 
+    /// Wants what waits for implementations looked at that nobody will show any more: they may have gone before they were followed.
+    pub(crate) fn touch_unfollowed(&self) {
+        let items: Vec<Item> = {
+            let state = self.state.lock();
+            let moves = |offer: &Offer| offer.deleting || !matches!(offer.phase, Phase::Available | Phase::Bound);
+            let lacks = |offer: &Offer| state.wired.contains(&offer.name) && !state.behind.contains_key(&offer.uid);
+            let waiting = state.index.offers().filter(|offer| moves(offer) || lacks(offer));
+            waiting.map(|offer| Item::Resource(offer.name.clone())).collect()
+        };
+        items.into_iter().for_each(|item| self.queue.add(item));
+    }
+
     /// Wants the claim with this uid looked at; whether it is one of ours.
-    pub(crate) fn touch_claim_uid(&self, uid: &str, implementation: &Item, gone: bool) -> bool {
+    pub(crate) fn touch_claim_uid(&self, uid: &str, implementation: &Owned, gone: bool) -> bool {
         let (namespace, name) = {
             let mut state = self.state.lock();
+            // the volume that was made of it, whose own it may not be yet
+            let made = volumes::made_name_for(uid);
+            if matches!(self.kind, Kind::Volumes) && state.index.get(&made).is_some() {
+                self.queue.add(Item::Resource(made.into()));
+            }
             let Some(key) = state.claim_uids.get(uid).cloned() else { return false };
             // of volumes only: what is made for another claim has a resource from the start
             if matches!(self.kind, Kind::Volumes) {

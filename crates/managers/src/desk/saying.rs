@@ -120,6 +120,7 @@ pub(super) mod tests {
             events: Events::new(api.clone()).0,
             evaluator: crate::expressions::Evaluator::default(),
             gates: Arc::default(),
+            orphans: Default::default(),
             follow: Box::new(|_, _| {}),
             api,
         };

@@ -1,10 +1,12 @@
 //! What the watches of a type show, taken in: projected, indexed, and queued where there is something to do.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use conductor_claims::amount::Amount;
+use conductor_claims::extract::templates;
 use conductor_claims::views::{Offer, Phase};
 use conductor_claims::volumes;
 use serde_json::Value;
@@ -111,7 +113,7 @@ impl Desk {
     fn resource_shown(&self, object: Value) {
         let offer = self.kind.offer(&object);
         let name = offer.name.clone();
-        let mut items = Vec::new();
+        let (mut items, mut left) = (Vec::new(), HashSet::new());
         {
             let mut state = self.state.lock();
             let before = state.index.get(&name).cloned();
@@ -119,7 +121,7 @@ impl Desk {
                 let uid = old.uid.clone();
                 state.resource_uids.remove(&uid);
                 state.index.remove(&name);
-                items.extend(state.behind.remove(&uid).unwrap_or_default());
+                left = state.behind.remove(&uid).unwrap_or_default();
             }
             state.resource_uids.insert(offer.uid.clone(), name.clone());
             if matches!(self.kind, Kind::Generated(_)) {
@@ -137,6 +139,7 @@ impl Desk {
             if before.is_none_or(|before| counts_otherwise(&before, &offer)) {
                 self.counted.notify_one();
             }
+            state.keep_free(&offer, &object);
             state.index.upsert(offer);
             items.extend(self.wake(&mut state, &name));
             if !settled {
@@ -146,6 +149,7 @@ impl Desk {
             }
         }
         self.enqueue(items);
+        left.into_iter().for_each(|owned| self.cx.orphans.add(owned));
     }
 
     /// Claims that a change of their resource concerns: those it no longer refers to and, where a claim shows what its resource
@@ -204,6 +208,7 @@ impl Desk {
             let mut state = self.state.lock();
             let Some(offer) = state.index.get(name).cloned() else { return };
             state.index.remove(name);
+            state.free.remove(name);
             state.resource_uids.remove(&offer.uid);
             state.wired.remove(name);
             state.tried.remove(name);
@@ -217,7 +222,7 @@ impl Desk {
         };
         self.counted.notify_one();
         self.enqueue(items);
-        left.into_iter().for_each(|orphan| self.queue.add_after(orphan, PATIENCE));
+        left.into_iter().for_each(|owned| self.cx.orphans.add_after(owned, PATIENCE));
     }
 
     fn claim_shown(&self, object: Value) {
@@ -323,10 +328,14 @@ impl Desk {
             state.behind.remove(&seen.uid).unwrap_or_default()
         };
         self.enqueue(items);
-        left.into_iter().for_each(|orphan| self.queue.add_after(orphan, PATIENCE));
+        left.into_iter().for_each(|owned| self.cx.orphans.add_after(owned, PATIENCE));
     }
 
     fn class_shown(&self, object: Value) {
+        // what a process before this one made and could not remove is found, although nobody claims such a thing any more
+        for template in templates(&object) {
+            (self.cx.follow)(text(&template["apiVersion"]), text(&template["kind"]));
+        }
         {
             let mut state = self.state.lock();
             state.classes.insert(text(&object["metadata"]["name"]).to_owned(), Arc::new(object));

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use conductor_claims::matching::{Decision, Index};
 use conductor_claims::views::Ask;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -69,11 +68,8 @@ impl State {
         Some(Some(at - now))
     }
 
-    /// Has resources judged by a claim's expression, at the cost of its namespace.
-    pub(super) fn judged(&mut self, ask: &Ask, decide: impl FnOnce(&Index) -> Decision) -> Decision {
-        let begun = Instant::now();
-        let decision = aside(|| decide(&self.index));
-        let took = begun.elapsed();
+    /// Has the namespace of a claim pay for a look that took as long, for resources were judged by its expression.
+    pub(super) fn charge(&mut self, ask: &Ask, took: Duration) {
         let key = (ask.namespace.clone(), ask.name.clone());
         let mut owed = SHARE * took;
         if let Some(turn) = self.claims.get_mut(&key).and_then(|seen| seen.turn.as_mut()) {
@@ -81,7 +77,6 @@ impl State {
             turn.took = took;
         }
         self.owe(key, owed);
-        decision
     }
 
     fn owe(&mut self, (namespace, _): Key, owed: Duration) {
@@ -95,7 +90,7 @@ impl State {
 }
 
 /// Lets others have the thread's place meanwhile, where there are several.
-fn aside<R>(work: impl FnOnce() -> R) -> R {
+pub(super) fn aside<R>(work: impl FnOnce() -> R) -> R {
     match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
@@ -108,7 +103,7 @@ mod tests {
 
     use super::*;
     use crate::desk::saying::tests::{desk, show};
-    use crate::desk::{Desk, Role};
+    use crate::desk::{Desk, Item, Outcome, Role};
 
     fn claim(namespace: &str, number: usize, more: Value) -> Value {
         let mut claim = json!({
@@ -128,10 +123,7 @@ mod tests {
     fn look(desk: &Desk, namespace: &str, number: usize, takes: Duration) {
         let claim = claim(namespace, number, json!({}));
         let ask = desk.kind.ask(&claim, true, None).expect("an ask");
-        desk.state.lock().judged(&ask, |index| {
-            std::thread::sleep(takes);
-            index.decide(&ask, &conductor_claims::matching::NoJudge)
-        });
+        desk.state.lock().charge(&ask, takes);
     }
 
     #[tokio::test]
@@ -155,6 +147,24 @@ mod tests {
         assert!(pauses.is_sorted(), "one after the other: {pauses:?}");
         assert!(pauses[1] - pauses[0] > Duration::from_secs(1), "the first is known to take long: {pauses:?}");
         assert_eq!(awaits("mean", 100), None, "it has no expression");
+    }
+
+    /// A claim that is not its turn yet is put in line by whoever looks at it, and the desk goes on.
+    #[test]
+    fn a_look_at_a_claim_in_line_ends() {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let desk = desk();
+                show(&desk, Role::Claim, claim("mean", 0, json!({"expression": "slow"})));
+                look(&desk, "mean", 0, Duration::from_millis(200));
+                let (namespace, name) = key("mean", 0);
+                let looked = desk.look_at(&Item::Claim(namespace, name), false).await;
+                let _ = tell.send(matches!(looked, Ok(Outcome::Later(_))));
+            });
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true), "it has to wait, and the desk does not");
     }
 
     #[tokio::test]

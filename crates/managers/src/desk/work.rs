@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{Presence, is_connection, orphan, owner};
+use conductor_claims::lifecycle::Presence;
 use serde_json::{Value, json};
 
 use super::{Desk, Item, Key};
@@ -34,6 +34,15 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
+    /// Says it to who reads the log, unless someone was just faster.
+    pub(crate) fn log(&self, item: &impl std::fmt::Debug) {
+        if self.is_race() {
+            tracing::debug!(?item, trouble = %self, "will look again");
+        } else {
+            tracing::warn!(?item, trouble = %self, "will try again");
+        }
+    }
+
     fn is_race(&self) -> bool {
         match self {
             Trouble::Read(failure) => failure.is_race(),
@@ -71,22 +80,20 @@ impl Desk {
                     self.queue.add_after(item, pause);
                 }
                 Err(trouble) => {
-                    if trouble.is_race() {
-                        tracing::debug!(?item, %trouble, "will look again");
-                    } else {
-                        tracing::warn!(?item, %trouble, "will try again");
-                    }
+                    trouble.log(&item);
                     self.queue.failed(&item);
                 }
             }
         }
     }
 
-    async fn look_at(&self, item: &Item, fresh: bool) -> Result<Outcome, Trouble> {
+    pub(super) async fn look_at(&self, item: &Item, fresh: bool) -> Result<Outcome, Trouble> {
         match item {
             Item::Claim(namespace, name) => {
                 let key = (namespace.clone(), name.clone());
-                if let Some(pause) = self.state.lock().awaits_turn(&key) {
+                // the lock is not held any more: what is below takes it, too
+                let turn = self.state.lock().awaits_turn(&key);
+                if let Some(pause) = turn {
                     self.offer_on(&key);
                     return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
                 }
@@ -101,7 +108,6 @@ impl Desk {
                 Kind::Volumes => self.volume(name, fresh).await,
                 Kind::Generated(kind) => self.generated_resource(name, kind, fresh).await,
             },
-            Item::Orphan(api_version, kind, namespace, name) => self.orphan(api_version, kind, namespace, name).await,
         }
     }
 
@@ -119,6 +125,16 @@ impl Desk {
     pub(crate) async fn resource_object(&self, name: &str, fresh: bool) -> Result<Option<Value>, Failure> {
         let pinned = self.state.lock().pinned.remove(&Item::Resource(name.into()));
         if let Some(object) = pinned.filter(|_| !fresh) {
+            return Ok(Some(object));
+        }
+        let (api_version, kind) = self.kind.resource();
+        self.cx.api.get(&api_version, kind, "", name).await
+    }
+
+    /// A resource for a claim: as the watch showed it while it was free or, if that is not at hand or was not good enough, as it is.
+    pub(crate) async fn resource_for_claim(&self, name: &str, fresh: bool) -> Result<Option<Value>, Failure> {
+        let shown = self.state.lock().free.remove(name).filter(|_| !fresh);
+        if let Some(object) = shown.and_then(|json| serde_json::from_slice(&json).ok()) {
             return Ok(Some(object));
         }
         let (api_version, kind) = self.kind.resource();
@@ -144,19 +160,5 @@ impl Desk {
         let (api_version, kind) = self.kind.claim();
         let live = self.cx.api.get(&api_version, kind, namespace, name).await?;
         Ok(live.filter(|o| o["metadata"]["uid"].as_str() == Some(uid)).map_or(Found::Gone, Found::Alive))
-    }
-
-    /// An object whose owner is gone is removed, where that is ours to do.
-    async fn orphan(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<Outcome, Trouble> {
-        let own = is_connection(api_version, kind);
-        let api = if own { &self.cx.api } else { &self.cx.provisioner };
-        let Some(object) = api.get(api_version, kind, namespace, name).await? else {
-            return Ok(Outcome::Settled);
-        };
-        if owner(&object).is_none() || crate::orphans::owner_lives(&self.cx.api, &object).await? {
-            return Ok(Outcome::Settled);
-        }
-        self.send(orphan(&object)).await?;
-        Ok(Outcome::Settled)
     }
 }

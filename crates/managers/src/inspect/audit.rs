@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use conductor_claims::extract::class_fields;
+use conductor_claims::extract::{class_fields, seconds};
 use conductor_claims::invariants::{HAS_ITS_CLAIM, World, violations, volume_violations};
 use conductor_claims::lifecycle::{RESOURCE_REF, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
 use serde_json::Value;
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::kinds;
 use super::snapshot::list_seen;
 use crate::api::{Api, Failure};
-use crate::kind::Kind;
+use crate::clock::now;
+use crate::kind::{Kind, is_of};
 use crate::volumes::TEMPLATE as VOLUME_TEMPLATE;
 
 /// Something that is not as it must be.
@@ -98,8 +99,10 @@ pub async fn check(api: &Api, at_rest: bool) -> Result<Audited, Failure> {
                 }
                 let implementations = audited.behind(api, kinds).await?;
                 let ours = |i: &&Value| {
-                    let reference = i["metadata"]["annotations"][RESOURCE_REF].as_str();
-                    reference.is_some_and(|r| r.starts_with(&format!("{} {} ", own.api_version(), own.names.resource)))
+                    let reference = text(&i["metadata"]["annotations"][RESOURCE_REF]);
+                    let mut reference = reference.split(' ');
+                    let (version, named) = (reference.next().unwrap_or_default(), reference.next().unwrap_or_default());
+                    is_of(&kind.resource(), version, named)
                 };
                 let world = World {
                     kind: own,
@@ -119,7 +122,10 @@ pub async fn check(api: &Api, at_rest: bool) -> Result<Audited, Failure> {
     Ok(audited)
 }
 
-/// What is known to be broken and says so: nobody's mistake in the books, and somebody's work. Of claims those in a namespace, for who
+/// How many seconds something may take to go.
+const LINGERS: i64 = 60;
+
+/// What is known to be broken, or does not go, and says so: nobody's mistake in the books, and somebody's work. Of claims those in a namespace, for who
 /// sees no others; `None`: nothing of it is ours to see.
 pub async fn troubled(api: &Api, namespace: &str) -> Result<Option<Vec<String>>, Failure> {
     let mut said = None;
@@ -131,15 +137,24 @@ pub async fn troubled(api: &Api, namespace: &str) -> Result<Option<Vec<String>>,
             }
             let Some(objects) = objects else { continue };
             let said = said.get_or_insert_with(Vec::new);
-            for object in objects.iter().filter(|object| object["status"]["phase"] == phase) {
+            let now = seconds(&now());
+            for object in &objects {
                 let meta = &object["metadata"];
+                let since = meta["deletionTimestamp"].as_str();
+                let lingers = since.filter(|since| now - seconds(since) > LINGERS);
+                if object["status"]["phase"] != phase && lingers.is_none() {
+                    continue;
+                }
                 let name = [&meta["namespace"], &meta["name"]].into_iter().filter_map(Value::as_str);
                 let name = name.collect::<Vec<_>>().join("/");
                 let condition = object["status"]["conditions"].as_array().into_iter().flatten();
                 let condition = condition.filter(|c| c["status"] == "False").map(|c| &c["message"]).next();
                 let why = Some(&object["status"]["message"]).filter(|m| m.is_string()).or(condition);
                 let why = why.and_then(Value::as_str).unwrap_or("kubectl describe shows what is known");
-                said.push(format!("{} {name} is {phase}: {why}", of.1));
+                match lingers {
+                    Some(since) => said.push(format!("{} {name} is being deleted since {since}: {why}", of.1)),
+                    None => said.push(format!("{} {name} is {phase}: {why}", of.1)),
+                }
             }
         }
     }

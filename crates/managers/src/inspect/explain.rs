@@ -165,12 +165,19 @@ pub(super) fn sentence(decision: &Decision, ask: &Ask, resource: &str, snapshot:
             let some = rules.capacities.iter().zip(made.capacity.iter()).filter(|(_, a)| **a > Amount::ZERO);
             let amounts: Vec<String> = some.map(|(c, a)| format!("{} {a}", c.name)).collect();
             let with = if amounts.is_empty() { "" } else { " with " };
-            format!("nothing fits; class {class} makes a {resource}{with}{}", amounts.join(", "))
+            let nothing = if snapshot.seen { "nothing fits" } else { "unless one fits, which is not yours to see" };
+            format!("{nothing}; class {class} makes a {resource}{with}{}", amounts.join(", "))
         }
         Decision::Wait { reason, summary } => {
             let rules = snapshot.kind.rules();
-            let counted = summary.text(&rules);
+            let counted = match snapshot.seen {
+                true => summary.text(&rules),
+                false => format!("whether one of the {resource}s there are fits is not yours to see"),
+            };
             match reason {
+                Reason::NamedMissing(name) if !snapshot.seen => {
+                    format!("waits for {resource} {name}, which it names: whether it fits is not yours to see")
+                }
                 Reason::NoMatch => format!("waits: {counted}"),
                 Reason::NamedMissing(name) => format!("waits: {resource} {name}, which it names, does not exist"),
                 Reason::NamedRefused(name, why) => {

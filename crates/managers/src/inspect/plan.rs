@@ -14,7 +14,7 @@ use super::explain::{sentence, trouble};
 use super::{Snapshot, Unanswered, kinds};
 use crate::api::{APPLY, Api, Failure, JSON};
 use crate::expressions::{ClaimJudge, Evaluator};
-use crate::kind::Kind;
+use crate::kind::{Gvk, Kind, is_of};
 
 /// What would become of one object.
 pub struct Outlook {
@@ -39,8 +39,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     let objects = &with_namespaces(api, objects, namespace).await?;
     let mut snapshots: BTreeMap<String, Snapshot> = BTreeMap::new();
     let is_claim = |object: &Value| {
-        let gvk = (text(&object["apiVersion"]), text(&object["kind"]));
-        types.iter().any(|kind| (kind.claim().0.as_str(), kind.claim().1) == gvk)
+        types.iter().any(|kind| is_of(&kind.claim(), text(&object["apiVersion"]), text(&object["kind"])))
     };
     // in the end it is the same in which order they come: claims wait for the rest
     let mut order: Vec<usize> = (0..objects.len()).collect();
@@ -48,7 +47,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     let mut all: Vec<(usize, Outlook)> = Vec::new();
     for number in order {
         let object = &objects[number];
-        let (said, trouble) = match rehearse(api, object).await? {
+        let (said, trouble) = match rehearse(api, object, objects).await? {
             Some(refused) => {
                 // our own review has said so already
                 let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
@@ -78,7 +77,7 @@ async fn outlook(
         let names = &own.names;
         return Ok((format!("defines {}, {} and {}", names.resource, names.claim, names.class), false));
     }
-    let is = |gvk: (String, &str)| gvk.0 == version && gvk.1 == kind;
+    let is = |own: Gvk<'_>| is_of(&own, &version, &kind);
     let Some(of) = types.iter().find(|t| is(t.claim()) || is(t.resource()) || is(t.class())).cloned() else {
         return Ok(("is none of the engine's: applied as it is".into(), false));
     };
@@ -169,7 +168,9 @@ async fn with_namespaces(api: &Api, objects: &[Value], namespace: &str) -> Resul
 
 /// What the server says when an object is applied as a rehearsal, strictly, as kubectl would; `None`: it takes it, or cannot tell, for
 /// what the object needs is not there yet.
-async fn rehearse(api: &Api, object: &Value) -> Result<Option<String>, Failure> {
+async fn rehearse(api: &Api, object: &Value, all: &[Value]) -> Result<Option<String>, Failure> {
+    let space = &object["metadata"]["namespace"];
+    let brought = |o: &Value| text(&o["kind"]) == "Namespace" && o["metadata"]["name"] == *space;
     let mut target = Target::of(object);
     let name = std::mem::take(&mut target.name);
     let path = match api.path(&target).await {
@@ -187,6 +188,8 @@ async fn rehearse(api: &Api, object: &Value) -> Result<Option<String>, Failure> 
     match said {
         Err(failure) if matches!(failure.code, 400 | 403 | 422) => Ok(Some(failure.message)),
         Err(failure) if failure.reason == "Unreachable" => Err(failure),
+        // its namespace, which nothing that is planned makes
+        Err(failure) if failure.code == 404 && !all.iter().any(brought) => Ok(Some(failure.message)),
         _ => Ok(None),
     }
 }
@@ -200,10 +203,7 @@ fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {
     let rules = snapshot.kind.rules();
     let decision = ClaimJudge::new(&evaluator, &rules, object).decide(&snapshot.index, &ask);
     let resource = snapshot.kind.resource().1.to_owned();
-    let mut said = sentence(&decision, &ask, &resource, snapshot);
-    if !snapshot.seen {
-        said = format!("{said} (what {resource}s there are is not yours to see)");
-    }
+    let said = sentence(&decision, &ask, &resource, snapshot);
     if let Decision::Bind { resource, .. } = &decision {
         // what is bound is not there for the next
         snapshot.index.assume(&ask, resource);

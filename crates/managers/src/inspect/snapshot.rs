@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Unanswered;
 use crate::api::{Api, Failure};
 use crate::consumers::Consumers;
-use crate::kind::Kind;
+use crate::kind::{Kind, is_of};
 
 /// Everything of one type.
 pub struct Snapshot {
@@ -54,7 +54,7 @@ pub async fn resolve(api: &Api, word: &str) -> Result<(Option<Kind>, String, Str
     };
     let all = kinds(api).await?;
     let of = |kind: &&Kind| {
-        [kind.claim(), kind.resource(), kind.class()].iter().any(|(v, k)| *v == api_version && **k == *served.kind)
+        [kind.claim(), kind.resource(), kind.class()].iter().any(|own| is_of(own, &api_version, &served.kind))
     };
     Ok((all.iter().find(of).cloned(), api_version, served.kind.clone()))
 }

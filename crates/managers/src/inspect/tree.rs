@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use conductor_claims::lifecycle::condition_of;
+use conductor_claims::lifecycle::{CLAIM_NAME, RESOURCE_REF, RESOURCE_UID, SYSTEM_NAMESPACE, condition_of};
 use conductor_claims::volumes::IMPLEMENTATION;
 use serde_json::{Value, json};
 
-use super::{Snapshot, Unanswered, kind_and_name, resolve};
+use super::{Snapshot, Unanswered, kind_and_name, kinds, resolve};
 use crate::api::{Api, Failure};
-use crate::kind::Kind;
+use crate::consumers::{KINDS, uses};
+use crate::kind::{Kind, is_of};
 
 /// One object and what is below it.
 pub struct Node {
@@ -87,14 +88,17 @@ fn told(live: Result<Option<Value>, Failure>) -> Result<String, Failure> {
     }
 }
 
-/// The tree of a claim or a resource.
+/// The tree of a claim or a resource, of what uses claims, or of what is behind a resource.
 pub async fn tree(api: &Api, word: &str, namespace: &str) -> Result<Node, Unanswered> {
     let (word, name) = kind_and_name(word)?;
     let (kind, api_version, kind_name) = resolve(api, word).await?;
-    let Some(kind) = kind else {
-        return Err(Unanswered::Question(format!("{kind_name} is neither a claim nor a resource")));
-    };
-    let object = match api.get(&api_version, &kind_name, namespace, name).await {
+    let consumes = KINDS.contains(&(api_version.as_str(), kind_name.as_str()));
+    let mut object = api.get(&api_version, &kind_name, namespace, name).await;
+    if kind.is_none() && !consumes && matches!(object, Ok(None)) {
+        // what is behind resources is all in one place
+        object = api.get(&api_version, &kind_name, SYSTEM_NAMESPACE, name).await;
+    }
+    let object = match object {
         Err(failure) if failure.code == 403 => {
             return Err(Unanswered::Question(format!("{kind_name} {name} is {NOT_YOURS}: {}", failure.message)));
         }
@@ -103,6 +107,13 @@ pub async fn tree(api: &Api, word: &str, namespace: &str) -> Result<Node, Unansw
     let Some(object) = object else {
         return Err(Unanswered::Question(format!("there is no {kind_name} {name}")));
     };
+    let Some(kind) = kind else {
+        return if consumes && object["metadata"]["labels"][RESOURCE_UID].is_null() {
+            consumer(api, &object).await
+        } else {
+            implementation(api, &object).await
+        };
+    };
     if kind.claim().1 == kind_name {
         return claim(api, kind, &object).await;
     }
@@ -110,6 +121,58 @@ pub async fn tree(api: &Api, word: &str, namespace: &str) -> Result<Node, Unansw
         return resource(api, &kind, &object, true).await;
     }
     Err(Unanswered::Question(format!("{kind_name} is a class: conductor classes shows those")))
+}
+
+/// What an object that uses claims depends on.
+async fn consumer(api: &Api, object: &Value) -> Result<Node, Unanswered> {
+    let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    let used = uses(object);
+    let none = if used.is_empty() { "uses no claims" } else { "" };
+    let said = [health(object), none.to_owned()].into_iter().filter(|said| !said.is_empty()).collect::<Vec<_>>();
+    let mut node = Node::new(text(&object["kind"]), namespace, name, said.join("; "));
+    let kinds = kinds(api).await?;
+    for (word, used) in used {
+        let Some(kind) = kinds.iter().find(|kind| kind.claim_words().contains(&word)) else {
+            node.children.push(Node::new(&word, namespace, &used, "there is no such kind of claim"));
+            continue;
+        };
+        let (version, claim_kind) = kind.claim();
+        node.children.push(match api.get(&version, claim_kind, namespace, &used).await {
+            Ok(Some(live)) => claim(api, kind.clone(), &live).await?,
+            Ok(None) => Node::new(claim_kind, namespace, &used, "there is no such claim"),
+            Err(failure) if failure.code == 403 => Node::new(claim_kind, namespace, &used, NOT_YOURS),
+            Err(failure) => return Err(failure.into()),
+        });
+    }
+    Ok(node)
+}
+
+/// Whose an implementation is.
+async fn implementation(api: &Api, object: &Value) -> Result<Node, Unanswered> {
+    let (meta, kind_name) = (&object["metadata"], text(&object["kind"]));
+    let mut node = Node::new(kind_name, text(&meta["namespace"]), text(&meta["name"]), health(object));
+    let kinds = kinds(api).await?;
+    let reference: Vec<&str> = text(&meta["annotations"][RESOURCE_REF]).split(' ').collect();
+    let owner = match (reference.as_slice(), text(&meta["annotations"][CLAIM_NAME]).split_once('/')) {
+        ([version, of, name], _) => kinds.iter().find(|k| is_of(&k.resource(), version, of)).map(|k| (k, "", *name)),
+        (_, Some((namespace, name))) => kinds.iter().find(|k| matches!(k, Kind::Volumes)).map(|k| (k, namespace, name)),
+        _ => None,
+    };
+    let Some((kind, namespace, name)) = owner else {
+        let said = format!(
+            "{kind_name} is neither a claim nor a resource, and this one uses no claim and is behind no resource"
+        );
+        return Err(Unanswered::Question(said));
+    };
+    let (version, owner) = if namespace.is_empty() { kind.resource() } else { kind.claim() };
+    node.children.push(match api.get(&version, owner, namespace, name).await {
+        Ok(Some(live)) if namespace.is_empty() => resource(api, kind, &live, true).await?,
+        Ok(Some(live)) => claim(api, kind.clone(), &live).await?,
+        Ok(None) => Node::new(owner, namespace, name, "gone"),
+        Err(failure) if failure.code == 403 => Node::new(owner, namespace, name, NOT_YOURS),
+        Err(failure) => return Err(failure.into()),
+    });
+    Ok(node)
 }
 
 async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered> {

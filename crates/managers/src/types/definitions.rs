@@ -1,7 +1,9 @@
 //! A ResourceType makes three CRDs and keeps them.
 
 use conductor_claims::lifecycle::{Condition, status_patch};
-use conductor_claims::types::{Names, ResourceType, TYPE, access, crds, incompatibilities, managing};
+use conductor_claims::types::{
+    Names, RETIRED, ResourceType, TYPE, access, crds, incompatibilities, keep_versions, managing,
+};
 use futures::TryStreamExt;
 use futures::stream::FuturesUnordered;
 use http::Method;
@@ -49,28 +51,37 @@ impl Types {
         {
             return self.say(object, served(&kind)).await;
         }
-        let [mut resource, claim, class] = crds(&kind);
-        let live = self.definition(&resource).await?;
-        let known = live.as_ref().is_some_and(|crd| crd["metadata"]["annotations"][APPLIED].is_string());
-        for definition in [&resource, &claim, &class].into_iter().filter(|_| !known) {
+        let mut definitions = crds(&kind);
+        let mut live = Vec::new();
+        for definition in &mut definitions {
             let there = self.definition(definition).await?;
-            if there.is_some_and(|crd| text(&crd["metadata"]["annotations"][TYPE]) != name) {
+            if let Some(there) = &there {
+                keep_versions(definition, there);
+            }
+            live.push(there);
+        }
+        let [mut resource, claim, class] = definitions;
+        let applied = live[0].as_ref().and_then(|crd| crd["metadata"]["annotations"][APPLIED].as_str());
+        for (definition, there) in [&resource, &claim, &class].into_iter().zip(&live).filter(|_| applied.is_none()) {
+            if there.as_ref().is_some_and(|crd| text(&crd["metadata"]["annotations"][TYPE]) != name) {
                 let taken = text(&definition["metadata"]["name"]);
                 let message = format!("{taken} is defined already, and not by this type: choose another name or group");
                 return self.say(object, Condition::new("Ready", false, "Taken", message)).await;
             }
         }
-        if let Some(before) = live.as_ref().and_then(|crd| crd["metadata"]["annotations"][APPLIED].as_str()) {
+        if let Some(before) = applied {
             let before = json!({
                 "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": object["metadata"],
                 "spec": serde_json::from_str::<Value>(before).unwrap_or_default(),
             });
             if let Ok(before) = ResourceType::parse(&before) {
-                let broken = incompatibilities(&before, &kind);
+                let mut broken = incompatibilities(&before, &kind, None);
+                if !broken.is_empty() {
+                    broken = incompatibilities(&before, &kind, Some(&self.cx.api.objects_of(&before).await?));
+                }
                 if !broken.is_empty() {
                     let message = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                    let message =
-                        format!("{message}; what it said before stays in force: undo it, or make a new version");
+                    let message = format!("{message}; what it said before stays in force: undo it");
                     if open.is_none() {
                         self.desks.open(&self.cx, Kind::Generated(Box::new(before)), self.workers);
                     }
@@ -203,9 +214,13 @@ impl Types {
                     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
                     text(&definition["metadata"]["name"])
                 );
-                match self.cx.api.call(Method::DELETE, &path, JSON, Vec::new()).await {
-                    Err(failure) if failure.code != 404 => return Err(failure),
-                    _ => {}
+                // nothing of it is left, and it may go
+                let retired = json!({"metadata": {"annotations": {RETIRED: "true"}}}).to_string().into_bytes();
+                for (method, kind, body) in [(Method::PATCH, MERGE, retired), (Method::DELETE, JSON, Vec::new())] {
+                    match self.cx.api.call(method, &path, kind, body).await {
+                        Err(failure) if failure.code != 404 => return Err(failure),
+                        _ => {}
+                    }
                 }
             }
         }

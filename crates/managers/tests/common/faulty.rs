@@ -4,15 +4,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use conductor_apiserver::Service;
 use conductor_apiserver::body::Body as Answer;
-use conductor_managers::{Managers, Options};
+use conductor_managers::{Managers, Options, inspect};
 use http::{Method, Request, Response};
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Cluster, admin};
+use super::{Cluster, PATIENCE, admin, target};
+
+/// A kind that managers make and [`provider`] answers for.
+pub const RDS: &str = "database.aws.conductor.io/v1alpha1";
 
 /// What goes wrong.
 pub struct Faults {
@@ -116,5 +120,53 @@ impl Cluster {
     pub async fn faulty(&self, faults: &Arc<Faults>, options: Options) -> Managers {
         let service = Faulty { inner: self.server().service(admin()), faults: faults.clone() };
         Managers::start(kube::Client::new(service, "default"), options).await.expect("managers")
+    }
+}
+
+impl Cluster {
+    /// What is wrong with the whole of it.
+    pub async fn findings(&self) -> Vec<String> {
+        let audited = inspect::audit(&self.api).await.expect("an audit");
+        audited.findings.iter().map(|f| format!("{}: {}", f.object, f.message)).collect()
+    }
+
+    /// Waits until every claim of a kind says Bound and no invariant is broken.
+    pub async fn settled(&self, api_version: &str, kind: &str, what: &str) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let claims = self.api.list(api_version, kind, "").await.expect("claims");
+            let waiting: Vec<&Value> = claims.iter().filter(|c| c["status"]["phase"] != "Bound").collect();
+            let broken = if waiting.is_empty() { self.findings().await } else { Vec::new() };
+            if waiting.is_empty() && broken.is_empty() {
+                return claims;
+            }
+            assert!(Instant::now() < deadline, "{what}: broken {broken:?}, waiting {waiting:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Those that a test always runs with, and as many more as CONDUCTOR_SEEDS says.
+pub fn seeds(own: [u64; 2]) -> impl Iterator<Item = u64> {
+    let more = std::env::var("CONDUCTOR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let first: u64 = std::env::var("CONDUCTOR_FIRST_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
+    own.into_iter().chain((0..more).map(move |n| first + 2 * n))
+}
+
+/// Says Ready on every RDSInstance, as its provider would.
+pub async fn provider(cluster: Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let Ok(list) = cluster.api.list(RDS, "RDSInstance", "").await else {
+            continue;
+        };
+        for object in list.iter().filter(|o| o["status"].is_null()) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let at = target(RDS, "RDSInstance", "conductor-system", name).status();
+            let Ok(path) = cluster.api.path(&at).await else { continue };
+            let status = json!({"status": {"host": "nfs.example.com", "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]}});
+            let body = status.to_string().into_bytes();
+            let _ = cluster.api.call(Method::PATCH, &path, "application/merge-patch+json", body).await;
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Scenarios: every rule as data. Each file of `scenarios/` has steps; each step does something or expects something.
 //!
-//! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim), `expect` (objects that cover these come to be),
+//! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim, or its deletion), `expect` (objects that cover these come to be),
 //! `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (what admission does not let in:
 //! an object to `apply` or to `delete`, and a part of what it `says`). In expectations null is "not there" and a text that begins
 //! with ~ is "contains". A file that says `types: true` needs the built-in types, one that says `admission: true` a server with our
@@ -57,11 +57,17 @@ impl Run {
             let all = self.cluster.api.list(&version, &kind, "").await.map_err(|e| e.to_string())?;
             let ends = |o: &Value| text(&o["metadata"]["name"]).ends_with(&text(&claim["metadata"]["uid"]));
             let own = all.into_iter().find(ends).ok_or_else(|| shown(claim))?;
+            if made["has"].is_object() && !covers(&own, &made["has"]) {
+                return Err(shown(own));
+            }
             *found.borrow_mut() = Some(Target::of(&own));
             Ok(())
         })
         .await;
         let target = found.into_inner().expect("it was found");
+        if made["delete"] == true {
+            self.cluster.delete(&target).await;
+        }
         if made["patch"].is_object() {
             self.cluster.patch(&target, made["patch"].clone()).await;
         }

@@ -1,8 +1,9 @@
 //! Giving out addresses: the AddressPool in the API is the lock. Whoever is to have one is in its status before it is used.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use conductor_local::clock::seconds as now;
 use conductor_local::{Finding, Object, Trouble};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -17,10 +18,6 @@ pub struct Addresses {
     /// Others are told when something is given back: uids that wait.
     waiting: parking_lot::Mutex<Vec<String>>,
     wake: conductor_local::Wake,
-}
-
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64
 }
 
 /// Whether nobody listens on any of these ports there.
@@ -75,6 +72,16 @@ impl Addresses {
                 Ok(place) if before == Some(place) => return Ok(place),
                 Ok(place) => place,
                 Err(refusal) => {
+                    if read.is_shortened() {
+                        // else it would begin anew with every look
+                        match self.keep(pool, &value, &read).await {
+                            Err(kube::Error::Api(status)) if status.code == 409 => continue,
+                            kept => kept?,
+                        }
+                    }
+                    if let Some(next) = read.next() {
+                        self.wake_at(next, object.uid());
+                    }
                     let mut waiting = self.waiting.lock();
                     if !waiting.iter().any(|uid| uid == object.uid()) {
                         waiting.push(object.uid().to_owned());
@@ -90,6 +97,16 @@ impl Addresses {
             }
         }
         Err(Trouble::new("PoolBusy", format!("AddressPool {pool} changes all the time; tried again later")))
+    }
+
+    /// Has an object looked at when something may be given again.
+    fn wake_at(&self, seconds: i64, uid: &str) {
+        let pause = Duration::from_secs(u64::try_from(seconds.saturating_sub(now())).unwrap_or(0));
+        let (wake, uid) = (self.wake.clone(), uid.to_owned());
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            wake(&uid);
+        });
     }
 
     async fn keep(&self, pool: &str, live: &Value, read: &Pool) -> Result<(), kube::Error> {

@@ -366,12 +366,14 @@ mod tests {
         let ingresses = [
             tls(ingress("a", "one", "front", "www.example", "/"), &["www.example"]),
             tls(ingress("b", "two", "front", "b.example", "/"), &["b.example", "www.example"]),
+            // without hosts it is for those of its rules
+            tls(ingress("b", "two-more", "front", "c.example", "/"), &[]),
         ];
         let (services, secrets) = ([service("a"), service("b")], [secret("a"), secret("b")]);
         let network = Network { ingresses: &ingresses, services: &services, secrets: &secrets, ..Network::default() };
         let made = plan(&[claim("a", "front"), claim("b", "front")], &network, &RULES);
         let hosts: Vec<_> = made.certificates.iter().map(|c| (c.name.as_str(), c.hosts.concat().join(","))).collect();
-        assert_eq!(hosts, [("a_tls", "www.example".to_owned()), ("b_tls", "b.example".to_owned())]);
+        assert_eq!(hosts, [("a_tls", "www.example".to_owned()), ("b_tls", "b.example,c.example".to_owned())]);
         assert_eq!(made.verdicts[1].refusals.len(), 1);
         assert!(text(&made).contains("strict-sni"));
     }

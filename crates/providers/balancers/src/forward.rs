@@ -18,6 +18,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// A port that is forwarded; it is closed, and what goes through it cut, when this is dropped.
 pub struct Forward {
     address: SocketAddr,
+    most: u32,
     shared: Arc<Shared>,
     _task: JoinSet<()>,
 }
@@ -31,7 +32,7 @@ struct Shared {
 
 impl Forward {
     /// Listens on an address.
-    pub async fn open(address: SocketAddr, most: usize) -> std::io::Result<Forward> {
+    pub async fn open(address: SocketAddr, most: u32) -> std::io::Result<Forward> {
         let listener = TcpListener::bind(address).await?;
         let shared = Arc::new(Shared {
             endpoints: RwLock::default(),
@@ -40,13 +41,18 @@ impl Forward {
             refused: AtomicU64::new(0),
         });
         let mut task = JoinSet::new();
-        task.spawn(serve(listener, shared.clone(), most));
-        Ok(Forward { address, shared, _task: task })
+        task.spawn(serve(listener, shared.clone(), most as usize));
+        Ok(Forward { address, most, shared, _task: task })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The most connections at once.
+    pub fn most(&self) -> u32 {
+        self.most
     }
 
     /// Says where new connections go; those there are stay.

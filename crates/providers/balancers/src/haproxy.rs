@@ -26,12 +26,18 @@ const SERVERS: &str = "servers";
 const SOCKET_PATH: usize = 107 - 14;
 /// How long a start or reload may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long until it is told once more to reload.
+const RELOADED: Duration = Duration::from_secs(4);
 
 /// All HAProxy processes below one directory.
 pub struct HAProxies {
     supervisor: Supervisor,
+    /// Tells when someone else changes a file.
+    kept: conductor_local::Files,
     /// What HAProxy was found to say of certificates, by name and content.
     tried: Mutex<HashMap<(String, String), Result<(), String>>>,
+    /// Files that someone else had changed, by the name of their process, until that is said.
+    edited: Mutex<HashMap<String, Vec<String>>>,
 }
 
 /// What came of applying a configuration.
@@ -66,16 +72,25 @@ pub fn worker_account() -> Option<Account> {
 }
 
 /// The most connections that a process may have here: each takes two files, and some are its own.
-pub fn most_connections(wanted: u32) -> u32 {
+pub fn most_connections() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files = limit.maximum.or(limit.current).unwrap_or(u64::from(u32::MAX));
-    wanted.min(u32::try_from(files.saturating_sub(200) / 2).unwrap_or(u32::MAX)).max(10)
+    u32::try_from(files.saturating_sub(200) / 2).unwrap_or(u32::MAX).clamp(10, 1_000_000)
 }
 
 impl HAProxies {
     /// Below a directory; `ended` is told the name of a process that has ended by itself.
-    pub fn new(directory: &Path, ended: impl Fn(&str) + Send + Sync + 'static) -> HAProxies {
-        HAProxies { supervisor: Supervisor::new(directory, ended), tried: Mutex::default() }
+    pub fn new(
+        directory: &Path,
+        kept: conductor_local::Files,
+        ended: impl Fn(&str) + Send + Sync + 'static,
+    ) -> HAProxies {
+        HAProxies {
+            supervisor: Supervisor::new(directory, ended),
+            kept,
+            tried: Mutex::default(),
+            edited: Mutex::default(),
+        }
     }
 
     /// The directory of a process.
@@ -88,8 +103,8 @@ impl HAProxies {
         self.supervisor.alive()
     }
 
-    /// Sees to it that a process runs with exactly these files.
-    pub async fn apply(&self, name: &str, wanted: &Files) -> Result<Applied, Trouble> {
+    /// Sees to it that the process of a balancer runs with exactly these files.
+    pub async fn apply(&self, uid: &str, name: &str, wanted: &Files) -> Result<Applied, Trouble> {
         let directory = self.directory(name);
         let too_long = directory.join(SOCKET).as_os_str().len() > SOCKET_PATH;
         if too_long {
@@ -103,7 +118,7 @@ impl HAProxies {
         if lost {
             self.end(name).await?;
         }
-        let changed = self.write(&directory, wanted)?;
+        let changed = self.write(uid, &directory, wanted)?;
         let command = [
             binary.display().to_string(),
             "-W".into(),
@@ -142,12 +157,14 @@ impl HAProxies {
         }
         if now.is_some_and(|now| now.mark == wanted.mark) {
             if changed.is_empty() {
+                applied.corrected = self.edited.lock().remove(name).unwrap_or_default();
                 return Ok(applied);
             }
-            // whoever changed a file may have had it loaded
-            applied.corrected = changed;
+            // whoever changed a file may have had it loaded; should that not go well, it is said when it does
+            self.edited.lock().entry(name.to_owned()).or_default().extend(changed);
         }
         self.reload(name, &wanted.mark).await?;
+        applied.corrected = self.edited.lock().remove(name).unwrap_or_default();
         applied.reloaded = true;
         Ok(applied)
     }
@@ -169,7 +186,7 @@ impl HAProxies {
     }
 
     /// Brings the files of a directory in step; the names of those that differed.
-    fn write(&self, directory: &Path, wanted: &Files) -> Result<Vec<String>, Trouble> {
+    fn write(&self, uid: &str, directory: &Path, wanted: &Files) -> Result<Vec<String>, Trouble> {
         let certificates = directory.join("certificates");
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
@@ -184,6 +201,7 @@ impl HAProxies {
         let mut changed = Vec::new();
         for (name, content) in &wanted.files {
             let path = directory.join(name);
+            self.kept.keep(uid, &path, Some(content.as_bytes()));
             if fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
                 continue;
             }
@@ -207,16 +225,33 @@ impl HAProxies {
                 .map_err(Trouble::io("write what is known of the servers"))?;
         }
         let before = self.serving(name).await.map(|now| now.worker);
-        if !self.supervisor.signal(name, Signal::USR2) {
-            return Err(Trouble::new("Crashed", "haproxy ended while it was to be reloaded"));
+        let begun = Instant::now();
+        loop {
+            if !self.supervisor.signal(name, Signal::USR2) {
+                return Err(Trouble::new("Crashed", "haproxy ended while it was to be reloaded"));
+            }
+            let new = |now: &Serving| now.mark == mark && Some(&now.worker) != before.as_ref();
+            match self.serving_within(name, RELOADED, new).await {
+                // one that is being reloaded by somebody else does not hear it
+                Err(_) if begun.elapsed() < PATIENCE => {}
+                reloaded => return reloaded.map(drop),
+            }
         }
-        self.until_serving(name, |now| now.mark == mark && Some(&now.worker) != before.as_ref()).await.map(drop)
     }
 
     async fn until_serving(&self, name: &str, fine: impl Fn(&Serving) -> bool) -> Result<Serving, Trouble> {
+        self.serving_within(name, PATIENCE, fine).await
+    }
+
+    async fn serving_within(
+        &self,
+        name: &str,
+        patience: Duration,
+        fine: impl Fn(&Serving) -> bool,
+    ) -> Result<Serving, Trouble> {
         let start = Instant::now();
         let mut what = "does not answer";
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < patience {
             match self.serving(name).await {
                 Some(now) if fine(&now) => return Ok(now),
                 Some(_) => what = "goes on with the configuration of before",
@@ -266,7 +301,8 @@ impl HAProxies {
     }
 
     /// Ends a process and removes its directory.
-    pub async fn remove(&self, name: &str) -> Result<(), Trouble> {
+    pub async fn remove(&self, uid: &str, name: &str) -> Result<(), Trouble> {
+        self.kept.forget(uid);
         self.end(name).await?;
         match fs::remove_dir_all(self.directory(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Trouble::io("remove its directory")(error)),

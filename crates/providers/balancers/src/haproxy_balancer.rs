@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Partial, Report, Scene, Trouble};
+use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Partial, Report, Scene, Trouble, look_again};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::addresses::Addresses;
 use crate::config::{Setting, render};
@@ -19,10 +19,12 @@ use crate::holdings::Holdings;
 use crate::pool::{Asked, Place};
 use crate::routes::{Plan, Rules, plan};
 use crate::world::{Needs, World};
-use crate::{API_VERSION, is_ready};
+use crate::{API_VERSION, connections, is_ready};
 
 /// How often is looked whether someone changed a file, or a backend's state is another.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The most connections at once where nothing is said.
+const CONNECTIONS: u32 = 10_000;
 /// How often the totals are written.
 const COUNT: Duration = Duration::from_secs(60);
 
@@ -32,7 +34,7 @@ struct Spec {
     pool: String,
     address: String,
     ports: Ports,
-    connections: u32,
+    connections: Value,
     external_names: String,
     scrub: i64,
 }
@@ -56,7 +58,7 @@ impl Default for Spec {
             pool: "local".into(),
             address: String::new(),
             ports: Ports::default(),
-            connections: 10_000,
+            connections: Value::Null,
             external_names: "Refuse".into(),
             scrub: 0,
         }
@@ -102,7 +104,7 @@ pub(crate) fn specific(text: &str) -> Result<Option<IpAddr>, Trouble> {
 }
 
 /// Whether this process may listen on a port.
-fn may_bind(port: u16) -> bool {
+pub(crate) fn may_bind(port: u16) -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let first: u16 = read("/proc/sys/net/ipv4/ip_unprivileged_port_start").trim().parse().unwrap_or(1024);
     let status = read("/proc/self/status");
@@ -122,7 +124,7 @@ impl HAProxyBalancers {
         let known: Arc<Mutex<HashMap<String, Option<Instant>>>> = Arc::default();
         let (wake, running) = (scene.wake.clone(), known.clone());
         // processes are known by the beginning of a uid
-        let processes = HAProxies::new(&scene.home.path().join("haproxy"), move |name| {
+        let processes = HAProxies::new(&scene.home.path().join("haproxy"), scene.files.clone(), move |name| {
             let ended: Vec<String> = running.lock().keys().filter(|uid| uid.starts_with(name)).cloned().collect();
             ended.iter().for_each(|uid| wake(uid));
         });
@@ -130,8 +132,8 @@ impl HAProxyBalancers {
     }
 
     async fn look(&self, object: &Object) -> Result<Report, Trouble> {
-        let mut spec: Spec = object.spec()?;
-        spec.connections = most_connections(spec.connections.clamp(10, 1_000_000));
+        let spec: Spec = object.spec()?;
+        let connections = connections(object, &spec.connections, CONNECTIONS)?;
         let mut rules = Rules {
             http: spec.ports.http,
             https: spec.ports.https,
@@ -179,12 +181,12 @@ impl HAProxyBalancers {
                 directory: &directory,
                 address: place.address,
                 rules,
-                connections: spec.connections,
+                connections,
                 account: account.as_ref().map(|a| a.name.as_str()),
             },
         );
         self.known.lock().entry(object.uid().to_owned()).or_default();
-        let applied = self.processes.apply(&name, &files).await.map_err(|trouble| {
+        let applied = self.processes.apply(object.uid(), &name, &files).await.map_err(|trouble| {
             tracing::warn!(balancer = object.name(), %trouble, "haproxy is not as it should be");
             for_all(trouble, around.claims.len())
         })?;
@@ -193,6 +195,7 @@ impl HAProxyBalancers {
         }
         self.consumers.tell(object, place, &around.claims, &plan).await;
         let mut report = self.report(object, &spec, place.address, &rules, around.claims.is_empty()).await;
+        report.capacity.insert("connections".into(), json!(connections.to_string()));
         let drifts = object.status("driftsCorrected").as_u64().unwrap_or(0) + u64::from(!applied.corrected.is_empty());
         report.status.insert("driftsCorrected".into(), json!(drifts));
         report.restarts = applied.restarts;
@@ -253,7 +256,6 @@ impl HAProxyBalancers {
                 ("availability".to_owned(), json!("SingleNode")),
                 ("protocols".to_owned(), json!(["HTTP", "HTTPS", "TCP"])),
             ]),
-            capacity: Map::from_iter([("connections".to_owned(), json!(spec.connections.to_string()))]),
             connection: Some(
                 [
                     ("host", address.to_string()),
@@ -266,7 +268,7 @@ impl HAProxyBalancers {
             ),
             scrubbed,
             status,
-            again: Some(AGAIN),
+            again: Some(look_again(AGAIN)),
             ..Report::default()
         }
     }
@@ -310,7 +312,7 @@ impl Kind for HAProxyBalancers {
 
     fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async move {
-            self.processes.remove(&process_name(object.uid())).await?;
+            self.processes.remove(object.uid(), &process_name(object.uid())).await?;
             self.known.lock().remove(object.uid());
             self.world.forget(object.uid());
             if let Some(address) = specific(object.status("address").as_str().unwrap_or_default())? {
@@ -359,6 +361,10 @@ impl Kind for HAProxyBalancers {
             }
             Ok(findings)
         })
+    }
+
+    fn bounded(&self) -> Vec<(&'static str, String)> {
+        vec![("connections", most_connections().to_string())]
     }
 
     fn logs(&self, object: &Object) -> Option<PathBuf> {

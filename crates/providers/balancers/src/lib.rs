@@ -20,7 +20,8 @@ mod world;
 
 use std::sync::Arc;
 
-use conductor_local::{Kind, Object, Provider, install};
+use conductor_claims::amount::Amount;
+use conductor_local::{Kind, Object, Provider, Trouble, install};
 use serde_json::{Value, json};
 
 pub use haproxy_balancer::HAProxyBalancers;
@@ -31,11 +32,18 @@ pub const API_VERSION: &str = "network.local.conductor.io/v1alpha1";
 
 /// The provider of both kinds.
 pub fn provider() -> Result<Provider, String> {
+    let mut examples = install::parse(include_str!("../kinds/examples.yaml"))?;
+    // whoever may not listen on the usual ports has others
+    if !haproxy_balancer::may_bind(80) {
+        for class in examples.iter_mut().filter(|o| o["spec"]["template"]["kind"] == "HAProxyBalancer") {
+            class["spec"]["template"]["spec"]["ports"] = json!({"http": 8080, "https": 8443});
+        }
+    }
     Ok(Provider {
         name: "balancers",
         definitions: install::parse(include_str!("../kinds/definitions.yaml"))?,
         rules: rules(),
-        examples: install::parse(include_str!("../kinds/examples.yaml"))?,
+        examples,
         kinds: Box::new(|scene| {
             let world = world::World::start(scene);
             let addresses = Arc::new(addresses::Addresses::new(scene.client.clone(), scene.wake.clone()));
@@ -47,6 +55,26 @@ pub fn provider() -> Result<Provider, String> {
             all
         }),
     })
+}
+
+/// How many connections an object is to take: what it asks for, or the usual number. One that is in use goes on with as many as there
+/// can be.
+pub(crate) fn connections(object: &Object, asked: &Value, usual: u32) -> Result<u32, Trouble> {
+    let most = haproxy::most_connections();
+    if asked.is_null() {
+        return Ok(usual.min(most));
+    }
+    let wrong = |e| Trouble::new("Invalid", format!("spec.connections: {asked} is no amount: {e}"));
+    let amount = Amount::from_json(asked).map_err(wrong)?.nanos() / 1_000_000_000;
+    let asked = u32::try_from(amount.max(1)).unwrap_or(u32::MAX);
+    if asked > most && !object.was_ready() {
+        let message = format!(
+            "asks for {asked} connections, and a process of this machine can have {most}: ask for less, or let it open more files \
+             (ulimit -n)"
+        );
+        return Err(Trouble::new("NoRoom", message));
+    }
+    Ok(asked.min(most))
 }
 
 /// What it needs beyond its own kinds: to see who uses a balancer, and to tell them.
@@ -91,5 +119,20 @@ mod tests {
             assert_eq!(class["spec"]["template"]["spec"]["externalNames"], "Refuse", "{class}");
         }
         assert_eq!(classes.count(), 2);
+    }
+
+    #[test]
+    fn as_many_connections_as_are_asked_for_or_none() {
+        let new = Object(json!({"metadata": {"name": "a"}}));
+        let used = Object(json!({"metadata": {"name": "a"}, "status": {"readySince": "t"}}));
+        let most = haproxy::most_connections();
+        assert_eq!(connections(&new, &Value::Null, 1000).expect("may"), 1000.min(most));
+        assert_eq!(connections(&new, &json!(50), 1000).expect("may"), 50);
+        assert_eq!(connections(&new, &json!("0.1k"), 1000).expect("may"), 100);
+        assert_eq!(connections(&new, &json!(most), 1000).expect("may"), most);
+        let refused = connections(&new, &json!(u64::from(most) + 1), 1000).expect_err("there are not so many");
+        assert!(refused.message.contains("ask for less"), "{refused}");
+        assert_eq!(connections(&used, &json!(u64::from(most) + 1), 1000).expect("goes on"), most);
+        connections(&new, &json!("many"), 1000).expect_err("is no amount");
     }
 }

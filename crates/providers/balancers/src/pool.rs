@@ -135,6 +135,8 @@ pub struct Pool {
     held: Vec<(String, String, String)>,
     /// Place and when it may be given again.
     cooling: Vec<(String, i64)>,
+    /// Whether something rested for too long.
+    shortened: bool,
 }
 
 fn seconds(text: &str) -> i64 {
@@ -182,7 +184,7 @@ impl Pool {
         let list = |key: &str| object["status"][key].as_array().cloned().unwrap_or_default();
         let held = list("held").iter().map(|h| (text(&h["place"]), text(&h["uid"]), text(&h["by"]))).collect();
         let cooling = list("resting").iter().map(|c| (text(&c["place"]), seconds(&text(&c["until"])))).collect();
-        Ok(Pool { ranges, texts: texts.join(", "), ports, hold, held, cooling, name })
+        Ok(Pool { ranges, texts: texts.join(", "), ports, hold, held, cooling, name, shortened: false })
     }
 
     fn places(&self) -> impl Iterator<Item = Place> + '_ {
@@ -219,6 +221,12 @@ impl Pool {
         };
         if let Some(place) = self.of(uid).filter(fits) {
             return Ok(place);
+        }
+        self.cooling.retain(|(_, until)| *until > now);
+        // none rests longer than it is to rest now, whatever the clock was when it began
+        let longest = now.saturating_add(self.hold);
+        for (_, until) in self.cooling.iter_mut().filter(|(_, until)| *until > longest) {
+            (*until, self.shortened) = (longest, true);
         }
         self.cooling.retain(|(_, until)| *until > now);
         if let Some(address) = asked.address.filter(|a| !self.ranges.iter().any(|r| r.contains(*a))) {
@@ -266,6 +274,16 @@ impl Pool {
             self.cooling.extend(gone.into_iter().map(|(place, ..)| (place, now + self.hold)));
         }
         self.held.len() < before
+    }
+
+    /// Whether something was found to rest for longer than it is to rest, which is to be kept.
+    pub fn is_shortened(&self) -> bool {
+        self.shortened
+    }
+
+    /// When the first of what rests may be given again; `None`: nothing rests.
+    pub fn next(&self) -> Option<i64> {
+        self.cooling.iter().map(|(_, until)| *until).min()
     }
 
     /// Whom it has given something, by uid.
@@ -341,6 +359,26 @@ mod tests {
         assert!(matches!(p.give("c", "C", &one("127.1.0.1"), 105, free), Err(Refusal::Cooling(..))));
         assert!(matches!(p.give("c", "C", &any, 105, free), Err(Refusal::Empty(_, 1, 1))));
         assert_eq!(p.give("c", "C", &any, 111, free).expect("is given").to_string(), "127.1.0.1");
+    }
+
+    /// The clock is set back, or the time to rest is made shorter: nothing rests for longer than is said now.
+    #[test]
+    fn nothing_rests_for_longer_than_it_is_to() {
+        let spec = json!({"addresses": ["127.1.0.1"], "holdFor": "10s"});
+        let mut p = pool(spec.clone());
+        let (any, free) = (Asked::default(), |_: Place| true);
+        p.give("a", "A", &any, 7200, free).expect("is given");
+        assert!(p.take_back("a", 7200));
+        // two hours earlier
+        let mut p = again(&p, spec.clone());
+        assert!(matches!(p.give("b", "B", &any, 5, free), Err(Refusal::Empty(_, 0, 1))));
+        assert_eq!((p.is_shortened(), p.next()), (true, Some(15)));
+        let mut p = again(&p, spec.clone());
+        assert!(matches!(p.give("b", "B", &any, 12, free), Err(Refusal::Empty(..))));
+        assert!(!p.is_shortened(), "once");
+        let mut sooner = again(&p, json!({"addresses": ["127.1.0.1"]}));
+        sooner.give("b", "B", &any, 12, free).expect("nothing is to rest any more");
+        p.give("b", "B", &any, 15, free).expect("it has rested");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use conductor_local::{BoxFuture, Finding, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::addresses::Addresses;
 use crate::consumers::Consumers;
@@ -19,7 +19,10 @@ use crate::holdings::Holdings;
 use crate::pool::{Asked, Place};
 use crate::routes::{Plan, Rules, plan};
 use crate::world::{Needs, World};
-use crate::{API_VERSION, is_ready};
+use crate::{API_VERSION, connections, is_ready};
+
+/// The most connections at once where nothing is said.
+const CONNECTIONS: u32 = 1000;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -27,7 +30,7 @@ struct Spec {
     pool: String,
     address: String,
     port: u16,
-    connections: u32,
+    connections: Value,
     external_names: String,
     scrub: i64,
 }
@@ -38,7 +41,7 @@ impl Default for Spec {
             pool: "ports".into(),
             address: String::new(),
             port: 0,
-            connections: 1000,
+            connections: Value::Null,
             external_names: "Refuse".into(),
             scrub: 0,
         }
@@ -95,6 +98,7 @@ impl PortForwards {
 
     async fn look(&self, object: &Object) -> Result<Report, Trouble> {
         let spec: Spec = object.spec()?;
+        let connections = connections(object, &spec.connections, CONNECTIONS)?;
         let asked = Asked { address: specific(&spec.address)?, port: Some(spec.port).filter(|port| *port > 0) };
         let place = self.addresses.give(object, &spec.pool, &asked, &[]).await?;
         let Some(port) = place.port else {
@@ -112,13 +116,13 @@ impl PortForwards {
         if plan.held != held {
             self.consumers.hold(object, self.plural(), &plan.held).await?;
         }
-        let there = self.open.lock().get(object.uid()).filter(|f| f.address() == address).cloned();
+        let there = self.open.lock().get(object.uid()).cloned();
+        let there = there.filter(|f| f.address() == address && f.most() == connections);
         let forward = match there {
             Some(forward) => forward,
             None => {
                 self.open.lock().remove(object.uid());
-                let most = spec.connections.clamp(1, 100_000) as usize;
-                let made = Forward::open(address, most)
+                let made = Forward::open(address, connections)
                     .await
                     .map_err(|error| Trouble::new("AddressOccupied", format!("cannot listen on {address}: {error}")))?;
                 let made = Arc::new(made);
@@ -136,7 +140,7 @@ impl PortForwards {
                 ("availability".to_owned(), json!("SingleNode")),
                 ("protocols".to_owned(), json!(["TCP"])),
             ]),
-            capacity: Map::from_iter([("connections".to_owned(), json!(spec.connections.to_string()))]),
+            capacity: Map::from_iter([("connections".to_owned(), json!(connections.to_string()))]),
             connection: Some(
                 [("host", place.address.to_string()), ("port", port.to_string()), ("uri", format!("tcp://{address}"))]
                     .into_iter()
@@ -172,6 +176,10 @@ impl Kind for PortForwards {
 
     fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn bounded(&self) -> Vec<(&'static str, String)> {
+        vec![("connections", crate::haproxy::most_connections().to_string())]
     }
 
     fn reconcile<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Report, Trouble>> {

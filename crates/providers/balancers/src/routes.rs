@@ -169,14 +169,21 @@ fn wanted(ingress: &Value) -> Vec<(String, &str, bool, &Value)> {
     wanted
 }
 
-/// Secrets with certificates that an Ingress names, and the hosts they are for.
+/// Secrets with certificates that an Ingress names, and the hosts they are for: those it says, or all of its rules.
 fn certificates(ingress: &Value) -> Vec<(&str, Vec<String>)> {
     let all = ingress["spec"]["tls"].as_array().into_iter().flatten();
     let named = all.filter(|tls| !text(&tls["secretName"]).is_empty());
     let hosts = |tls: &Value| -> Vec<String> {
-        let hosts = tls["hosts"].as_array().into_iter().flatten().map(|h| text(h).to_ascii_lowercase());
+        let said = tls["hosts"].as_array().filter(|hosts| !hosts.is_empty());
+        let mut hosts: Vec<String> = match said {
+            Some(hosts) => hosts.iter().map(|host| text(host).to_ascii_lowercase()).collect(),
+            None => wanted(ingress).into_iter().map(|(host, ..)| host).collect(),
+        };
         // without a host it would be shown for everybody's
-        hosts.filter(|host| !host.is_empty()).collect()
+        hosts.retain(|host| !host.is_empty());
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
     };
     named.map(|tls| (text(&tls["secretName"]), hosts(tls))).collect()
 }

@@ -15,6 +15,8 @@ pub enum Refused {
     Unreachable(String),
     /// It does not take these credentials, or has no such database.
     Denied(String),
+    /// Somebody's transaction holds what is to be changed.
+    Locked(String),
     /// Anything else.
     Failed(String),
 }
@@ -24,6 +26,9 @@ impl From<Refused> for Trouble {
         match refused {
             Refused::Unreachable(why) => Trouble::new("Unreachable", format!("the server cannot be reached: {why}")),
             Refused::Denied(why) => Trouble::new("Denied", format!("the server refuses the credentials: {why}")),
+            Refused::Locked(why) => {
+                Trouble::new("Locked", format!("an open transaction holds {why}: it is tried again until that ends"))
+            }
             Refused::Failed(why) => Trouble::new("SqlFailed", format!("the server refuses: {why}")),
         }
     }
@@ -113,6 +118,8 @@ fn refused(words: &str) -> Refused {
         Refused::Denied(shown)
     } else if says(&unreachable) {
         Refused::Unreachable(shown)
+    } else if words.contains("due to lock timeout") {
+        Refused::Locked("what is to be changed".into())
     } else {
         Refused::Failed(shown)
     }
@@ -128,6 +135,7 @@ mod tests {
             let kind = match refused(words) {
                 Refused::Denied(_) => "denied",
                 Refused::Unreachable(_) => "unreachable",
+                Refused::Locked(_) => "locked",
                 Refused::Failed(_) => "failed",
             };
             assert_eq!(kind, expected, "{words}");
@@ -138,6 +146,7 @@ mod tests {
         );
         check("psql: error: FATAL:  role \"a\" does not exist", "denied");
         check("psql:<stdin>:1: ERROR:  role \"a\" does not exist", "failed");
+        check("psql:<stdin>:1: ERROR:  canceling statement due to lock timeout", "locked");
         check("psql: error: connection to server at \"127.0.0.1\", port 1 failed: Connection refused", "unreachable");
         check("ERROR 1045 (28000): Access denied for user 'app'@'127.0.0.1' (using password: YES)", "denied");
         check("ERROR 2002 (HY000): Can't connect to server on '127.0.0.1' (115)", "unreachable");

@@ -79,10 +79,37 @@ pub struct Login {
     pub password: String,
 }
 
-/// The login that an implementation's connection Secret holds, if that is its own, and the rotation that it is from.
-pub async fn current(client: &kube::Client, object: &Object) -> Result<Option<(Login, i64)>, Trouble> {
+/// How much of a database's name is in its claims' users: names have 63 letters, with the number of a rotation.
+const STEM: usize = 34;
+/// How many digits of a claim's uid are in its user's name.
+const DIGITS: usize = 16;
+
+/// What the user of one of several claims is called: no other claim's. `None`: nobody has such a uid.
+pub fn claim_user(database: &str, uid: &str) -> Option<String> {
+    let hex = uid.chars().filter(char::is_ascii_hexdigit).map(|c| c.to_ascii_lowercase()).take(DIGITS);
+    let hex: String = hex.collect();
+    (hex.len() == DIGITS).then(|| format!("{}_{hex}", stem(database)))
+}
+
+/// Whether a user is one of those of a database's claims.
+pub fn is_claim_user(name: &str, database: &str) -> bool {
+    let digits = name.strip_prefix(stem(database)).and_then(|rest| rest.strip_prefix('_'));
+    digits.is_some_and(|d| d.len() == DIGITS && d.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)))
+}
+
+fn stem(database: &str) -> &str {
+    database.get(..STEM).unwrap_or(database)
+}
+
+/// The login that an implementation's connection Secret holds, or the one for one of several claims, if that is its own, and the rotation
+/// that it is from.
+pub async fn current(
+    client: &kube::Client,
+    object: &Object,
+    claim: Option<&str>,
+) -> Result<Option<(Login, i64)>, Trouble> {
     let api: Api<Secret> = Api::namespaced(client.clone(), object.namespace());
-    let Some(secret) = api.get_opt(&conductor_local::secret_name(object, None)).await? else { return Ok(None) };
+    let Some(secret) = api.get_opt(&conductor_local::secret_name(object, claim)).await? else { return Ok(None) };
     let owners = secret.metadata.owner_references.unwrap_or_default();
     if !owners.iter().any(|owner| owner.uid == object.uid()) {
         return Ok(None);
@@ -114,5 +141,22 @@ mod tests {
             assert!(!may_be_database(taken), "{taken}");
         }
         assert!(may_be_database("app"));
+    }
+
+    #[test]
+    fn every_claim_has_a_user_of_its_own() {
+        let uid = "0B5c3f6e-2f7d-4f43-9d4b-0d0c5b7f9a11";
+        assert_eq!(claim_user("app", uid).as_deref(), Some("app_0b5c3f6e2f7d4f43"));
+        assert_eq!(claim_user("app", "none"), None);
+        for database in ["app", &"a".repeat(48)] {
+            let user = claim_user(database, uid).expect("has a uid");
+            assert!(is_claim_user(&user, database) && plain(&format!("{user}_123456789")), "{user}");
+        }
+        let check = |name: &str, expected: bool| assert_eq!(is_claim_user(name, "app"), expected, "{name}");
+        check("app", false);
+        check("app_1", false);
+        check("other_0b5c3f6e2f7d4f43", false);
+        check("app_0b5c3f6e2f7d4f4x", false);
+        check("app_0b5c3f6e2f7d4f43_1", false);
     }
 }

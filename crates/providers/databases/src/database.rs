@@ -138,10 +138,11 @@ impl<E: Engine> Database<E> {
             client: &client,
             superuser: false,
             connections: Some(spec.max_connections.unwrap_or(CONNECTIONS)),
+            trust: None,
         };
         let grace = spec.rotation_grace_seconds;
         let create = size.is_none() || scrub.is_some();
-        let old = if scrub.is_some() { credentials::current(&self.client, object).await? } else { None };
+        let old = if scrub.is_some() { credentials::current(&self.client, object, None).await? } else { None };
         let fresh = create && object.status("connectionSecretRef").is_null();
         let mut report =
             target.access::<E>(&self.client, object, &connect, grace, create, scrub.is_some() || fresh).await?;

@@ -32,7 +32,7 @@ fn quantity(description: &str) -> Value {
     json!({
         "description": description, "x-kubernetes-int-or-string": true,
         "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$",
+        "minimum": 0, "pattern": "^\\+?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$",
     })
 }
 
@@ -66,7 +66,7 @@ fn instance<E: Engine>(short: &[&str]) -> Value {
         },
         "address": {"description": "The address to listen on; 127.0.0.1 if left out", "type": "string"},
         "port": number("The port to listen on; a free one if left out", 1, 65_535),
-        "maxConnections": number("How many may connect; 100 if left out", 5, 10_000),
+        "maxConnections": number("How many may connect to the server at a time, all logins together; 100 if left out", 5, 10_000),
         "settings": {
             "description": "More settings, in the engine's own words", "type": "object",
             "additionalProperties": {"x-kubernetes-preserve-unknown-fields": true},
@@ -92,8 +92,8 @@ fn database<E: Engine>(short: &[&str]) -> Value {
         "type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1}},
     });
     spec.insert("serverSecretRef".into(), reference);
-    let connections =
-        "How many may connect at a time, so that one database does not take them all from the others; 20 if left out";
+    let connections = "How many connections each login may have at a time, so that nobody takes them all from the others. A database has one login, or one \
+         for each claim that shares it; 20 if left out";
     spec.insert("maxConnections".into(), number(connections, 1, 10_000));
     let columns = json!([
         {"name": "Server", "type": "string", "jsonPath": ".spec.serverSecretRef.name"},

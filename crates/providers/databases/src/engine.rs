@@ -234,6 +234,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Whether the server with this process id takes connections, as far as can be seen from outside.
     fn is_up(place: &Place, pid: i32) -> bool;
 
+    /// Whether its log says of everyone who is refused that they are, and why.
+    const SAYS_REFUSALS: bool;
+
+    /// The user or database that a line of the server's log says was refused to somebody.
+    fn refused(line: &str) -> Option<&str>;
+
     /// The administrator of an instance: by its socket, without a password.
     fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client;
 
@@ -247,13 +253,26 @@ pub trait Engine: Send + Sync + 'static {
     /// Sees to it that as many can connect as should.
     fn limit(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
 
-    /// Lets only the current login work, of those of a database.
+    /// Lets only the current login work, of those of its user.
     fn retire(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
 
-    /// Lets a second password of the same login work beside the first, where the engine has no second login for that.
-    fn next_login(database: &str, rotation: i64, current: Option<&Login>, password: String) -> Login;
+    /// Ends the logins of a database's claims, all but those of the users that are kept, and whatever is done with them. What was made
+    /// with them stays the database's.
+    fn dismiss(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str, kept: &[String]) -> impl Answer<()>;
 
-    /// Makes the next login work while the current one does too.
+    /// A user's login for a rotation: another one, or another password where the engine lets two of them work.
+    fn next_login(user: &str, rotation: i64, current: Option<&Login>, password: String) -> Login;
+
+    /// A user's login where nobody knows the current one: no other that there is.
+    fn unknown_login(
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+        database: &str,
+        user: &str,
+        rotation: i64,
+        password: String,
+    ) -> impl Answer<Login>;
+
+    /// Makes the next login work while the current one does too, or, where that is not known, whatever there is.
     fn add_login(
         connect: &(dyn Fn(Option<&str>) -> Client + Sync),
         access: &Access<'_>,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use conductor_claims::lifecycle::condition_of;
 use conductor_local::{
-    Account, BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, State, Stock, Supervisor,
-    Trouble, account, home, inside, lack, owner,
+    Account, BoxFuture, Files, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, State, Stock,
+    Supervisor, Trouble, Wake, account, home, inside, lack, logs, owner,
 };
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -28,8 +28,10 @@ use crate::credentials;
 use crate::engine::{Configuration, Engine, InstanceSpec, Place, Server, version_text};
 use crate::grant;
 use crate::layout::{self, Facts};
+use crate::refusals;
 use crate::template;
 use crate::trial::{self, Trials};
+use crate::trust::Trust;
 
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
@@ -47,6 +49,9 @@ pub struct Instance<E> {
     /// One copy is synced at a time; it may take a while.
     syncing: Arc<tokio::sync::Mutex<()>>,
     ledger: Arc<Ledger>,
+    files: Files,
+    wake: Wake,
+    trust: Arc<Trust>,
     trials: Trials,
     engine: PhantomData<fn() -> E>,
 }
@@ -68,6 +73,9 @@ impl<E: Engine> Instance<E> {
             dir,
             syncing: Arc::default(),
             ledger: scene.ledger.clone(),
+            files: scene.files.clone(),
+            wake: scene.wake.clone(),
+            trust: Arc::default(),
             trials: Trials::default(),
             engine: PhantomData,
         }
@@ -232,6 +240,7 @@ impl<E: Engine> Instance<E> {
                     return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}")));
                 }
             };
+        self.files.follow(uid, &logs::path(&dir), || refusals::watcher::<E>(uid, &self.trust, &self.wake));
         if !Self::until_up(&place, running.pid).await {
             let message = format!(
                 "its server does not take connections yet: conductor logs {}/{}",
@@ -243,7 +252,8 @@ impl<E: Engine> Instance<E> {
         let connect = |database: Option<&str>| E::administrator(&client, &place, database);
         // what was made once is not made again: who uses it would go on with an empty one
         let made = facts.database == database || (facts.database.is_empty() && object.was_ready());
-        if made && !fresh && !E::has(&connect, database).await? {
+        let trusted = E::SAYS_REFUSALS && self.trust.holds(object, None);
+        if made && !fresh && !trusted && !E::has(&connect, database).await? {
             return Ok(Report::not_ready("Lost", gone(database)).again(Duration::from_secs(5)));
         }
         let mut report = self.access(object, &spec, database, &client, &place, &connect, scrubbed).await?;
@@ -322,7 +332,9 @@ impl<E: Engine> Instance<E> {
         dir: &Path,
     ) -> Result<(), Trouble> {
         let mut changed = false;
+        self.files.keep(uid, &place.data, None);
         for (file, content) in wanted.more.iter().chain([&(wanted.file.clone(), wanted.content.clone())]) {
+            self.files.keep(uid, file, Some(content.as_bytes()));
             if fs::read(file).ok().as_deref() != Some(content.as_bytes()) {
                 home::write_for_now(file, content.as_bytes(), 0o640, place.account.as_ref())
                     .map_err(Trouble::io("write its configuration"))?;
@@ -368,7 +380,16 @@ impl<E: Engine> Instance<E> {
     ) -> Result<Report, Trouble> {
         let host = if place.address == "0.0.0.0" { "127.0.0.1" } else { place.address.as_str() };
         let (port, superuser) = (place.port, spec.superuser);
-        let target = Target { database, mark: "conductor", host, port, client, superuser, connections: None };
+        let target = Target {
+            database,
+            mark: "conductor",
+            host,
+            port,
+            client,
+            superuser,
+            connections: None,
+            trust: E::SAYS_REFUSALS.then_some(&*self.trust),
+        };
         let grace = spec.rotation_grace_seconds;
         target.access::<E>(&self.client, object, connect, grace, true, scrubbed.is_some()).await
     }
@@ -382,7 +403,7 @@ impl<E: Engine> Instance<E> {
         place: &Place,
         connect: &(dyn Fn(Option<&str>) -> Client + Sync),
     ) -> Result<String, String> {
-        let old = credentials::current(&self.client, object).await.map_err(|t| t.to_string())?;
+        let old = credentials::current(&self.client, object, None).await.map_err(|t| t.to_string())?;
         let old = old.map(|(login, _)| login);
         let content = E::content(connect, database).await.map_err(|r| Trouble::from(r).to_string())?;
         verified::<E>(content, old.as_ref(), |old| E::remote(client, &place.address, place.port, old, Some(database)))
@@ -466,6 +487,8 @@ impl<E: Engine> Kind for Instance<E> {
             if let Some(why) = owner::holder(&self.client, object).await?.or(self.tenants(object).await?) {
                 return Err(Trouble::new("InUse", why));
             }
+            self.files.forget(uid);
+            self.trust.forget(uid);
             self.supervisor.stop(uid, E::stop(true)).await.map_err(Trouble::io("stop its server"))?;
             self.ledger.forget(uid);
             layout::remove(&self.run_directory(uid)).await.map_err(Trouble::io("remove its socket's directory"))?;
@@ -513,8 +536,9 @@ impl<E: Engine> Kind for Instance<E> {
         })
     }
 
-    fn bounded(&self) -> Vec<(&'static str, Stock)> {
-        Stock::disk(self.home.path()).ok().map(|disk| ("storage", disk)).into_iter().collect()
+    fn bounded(&self) -> Vec<(&'static str, String)> {
+        let most = Stock::disk(self.home.path()).ok().and_then(|disk| disk.most());
+        most.map(|most| ("storage", most)).into_iter().collect()
     }
 
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {

@@ -15,8 +15,10 @@ mod instance;
 mod layout;
 mod mariadb;
 mod postgres;
+mod refusals;
 mod template;
 mod trial;
+mod trust;
 
 use std::sync::Arc;
 

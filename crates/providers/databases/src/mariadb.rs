@@ -11,8 +11,9 @@ use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
 use rustix::process::Signal;
 
 use crate::client::{Client, Refused, nobody};
-use crate::credentials::Login;
+use crate::credentials::{Login, is_claim_user};
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
+use crate::refusals::between;
 
 /// MariaDB.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +176,13 @@ impl Engine for MariaDb {
         client
     }
 
+    // not of those whose database is gone
+    const SAYS_REFUSALS: bool = false;
+
+    fn refused(line: &str) -> Option<&str> {
+        between(line, "Access denied for user '", '\'')
+    }
+
     fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
         let mut client = connect(client, &login.username, Some(&login.password), database);
         client.arguments.extend(["--protocol=tcp".into(), format!("--host={host}"), format!("--port={port}")]);
@@ -201,17 +209,31 @@ impl Engine for MariaDb {
         connect(None).run(&sql).await.map(drop)
     }
 
-    fn next_login(database: &str, _: i64, current: Option<&Login>, password: String) -> Login {
-        Login { username: current.map_or_else(|| database.to_owned(), |login| login.username.clone()), password }
+    fn next_login(user: &str, _: i64, current: Option<&Login>, password: String) -> Login {
+        Login { username: current.map_or_else(|| user.to_owned(), |login| login.username.clone()), password }
+    }
+
+    async fn unknown_login(_: Connect<'_>, _: &str, user: &str, _: i64, password: String) -> Result<Login, Refused> {
+        Ok(Login { username: user.to_owned(), password })
     }
 
     async fn add_login(connect: Connect<'_>, access: &Access<'_>, current: Option<&Login>) -> Result<(), Refused> {
-        let Some(current) = current else { return MariaDb::bring(connect, access, false).await };
         let Login { username, password } = access.login;
-        let by = |password: &str| format!("mysql_native_password using password('{password}')");
-        let sql =
-            format!("alter user '{username}'@'%' identified via {} or {};\n", by(&current.password), by(password));
-        connect(None).run(&sql).await.map(drop)
+        let using = |password: &str| format!("password('{password}')");
+        let mut ways = match current {
+            Some(current) => vec![using(&current.password)],
+            None => {
+                let sql = format!("select priv from mysql.global_priv where user = '{username}' and host = '%';\n");
+                let kept = connect(None).run(&sql).await?;
+                hashes(&kept.concat()).into_iter().map(|hash| format!("'*{hash}'")).collect()
+            }
+        };
+        if ways.is_empty() {
+            return MariaDb::bring(connect, access, false).await;
+        }
+        ways.push(using(password));
+        let ways = ways.iter().map(|way| format!("mysql_native_password using {way}")).collect::<Vec<_>>().join(" or ");
+        connect(None).run(&format!("alter user '{username}'@'%' identified via {ways};\n")).await.map(drop)
     }
 
     async fn limit(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
@@ -230,10 +252,30 @@ impl Engine for MariaDb {
         connect(None).run(&format!("alter user '{username}'@'%' identified by '{password}';\n")).await.map(drop)
     }
 
+    async fn dismiss(connect: Connect<'_>, database: &str, kept: &[String]) -> Result<(), Refused> {
+        let client = connect(None);
+        let mut gone = claim_users(&client, database).await?;
+        gone.retain(|user| !kept.contains(user));
+        for user in gone {
+            client.run(&format!("alter user '{user}'@'%' account lock;\nkill user '{user}';\n")).await?;
+            // what it has defined for all of them, such as a view, works for as long as there is such a user
+            let defined =
+                |table: &str| format!("exists (select 1 from information_schema.{table} where definer = '{user}@%')");
+            let defined = ["views", "routines", "triggers", "events"].map(defined).join(" or ");
+            if client.run(&format!("select {defined};\n")).await?.first().is_some_and(|answer| answer == "0") {
+                client.run(&format!("drop user if exists '{user}'@'%';\n")).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
         let client = connect(None);
+        let mut users = claim_users(&client, database).await?;
+        users.push(database.to_owned());
         // who is connected would go on without the right to
-        let mut sql = format!("kill user '{database}';\ndrop user if exists '{database}'@'%';\n");
+        let each = users.iter().map(|user| format!("kill user '{user}';\ndrop user if exists '{user}'@'%';\n"));
+        let mut sql: String = each.collect();
         sql += &format!("drop database if exists {database};\n");
         client.run(&sql).await.map(drop)
     }
@@ -267,8 +309,8 @@ impl Engine for MariaDb {
         // a user cannot be marked; one that is made as ours are goes before its database
         let sql = format!(
             "select 'database', schema_name from information_schema.schemata where schema_comment like '{prefix}%' \
-             union all select 'user', user from mysql.user where user regexp '^c_[0-9a-f]{{32}}$' \
-             and user not in (select schema_name from information_schema.schemata);\n"
+             union all select 'user', user from mysql.user where user regexp '^c_[0-9a-f]{{32}}(_[0-9a-f]{{16}})?$' \
+             and left(user, 34) not in (select schema_name from information_schema.schemata);\n"
         );
         let rows = connect(None).run(&sql).await?;
         let each = rows.iter().filter_map(|row| row.split_once('\t'));
@@ -280,6 +322,22 @@ impl Engine for MariaDb {
         let first = rows.first().map(String::as_str).unwrap_or_default();
         Ok(first.split('-').next().unwrap_or_default().to_owned())
     }
+}
+
+/// The hashes of the passwords that work, in what a server keeps about a user.
+fn hashes(kept: &str) -> Vec<&str> {
+    let each = kept.split('*').skip(1).filter_map(|rest| rest.get(..40));
+    let mut found: Vec<&str> = each.filter(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit())).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The users of a database's claims: those that we could have made, whatever a server answers.
+async fn claim_users(client: &Client, database: &str) -> Result<Vec<String>, Refused> {
+    let mut found = client.run("select user from mysql.user where host = '%';\n").await?;
+    found.retain(|user| is_claim_user(user, database));
+    Ok(found)
 }
 
 fn connect(client: &Path, user: &str, password: Option<&str>, database: Option<&str>) -> Client {
@@ -300,5 +358,14 @@ mod tests {
     fn versions_are_read() {
         let words = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)";
         assert_eq!(version_in(words).as_deref(), Some("10.11.19"));
+    }
+    #[test]
+    fn passwords_that_work_are_found() {
+        let (one, two) = ("0123456789ABCDEF0123456789ABCDEF01234567", "F".repeat(40));
+        let kept = format!(
+            r#"{{"access":0,"plugin":"mysql_native_password","authentication_string":"*{one}","auth_or":[{{"authentication_string":"*{two}"}},{{}}],"x":"*0' or"}}"#
+        );
+        assert_eq!(hashes(&kept), [one, two.as_str()]);
+        assert!(hashes("{}").is_empty());
     }
 }

@@ -15,8 +15,9 @@ use conductor_local::{Account, Lack, Program, Stop, Trouble, inside, lack};
 use rustix::process::Signal;
 
 use crate::client::{Client, Refused, nobody};
-use crate::credentials::{Login, plain};
+use crate::credentials::{Login, is_claim_user, plain};
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
+use crate::refusals::between;
 
 /// PostgreSQL.
 #[derive(Clone, Copy, Debug)]
@@ -235,6 +236,19 @@ impl Engine for Postgres {
         client
     }
 
+    const SAYS_REFUSALS: bool = true;
+
+    fn refused(line: &str) -> Option<&str> {
+        let (_, said) = line.split_once("FATAL:  ")?;
+        let refusals = [
+            "password authentication failed for user",
+            "is not permitted to log in",
+            "does not exist",
+            "permission denied for database",
+        ];
+        refusals.iter().any(|words| said.contains(words)).then(|| between(said, "\"", '"'))?
+    }
+
     fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
         connect(client, host, port, &login.username, Some(&login.password), database.unwrap_or("postgres"))
     }
@@ -274,11 +288,24 @@ impl Engine for Postgres {
         connect(None).run(&sql).await.map(drop)
     }
 
-    fn next_login(database: &str, rotation: i64, current: Option<&Login>, password: String) -> Login {
+    fn next_login(user: &str, rotation: i64, current: Option<&Login>, password: String) -> Login {
         // a rotation that was asked for twice gets two names
-        let username = (rotation..).map(|n| format!("{database}_{n}"));
+        let username = (rotation..).map(|n| format!("{user}_{n}"));
         let mut username = username.filter(|name| current.is_none_or(|login| login.username != *name));
-        Login { username: username.next().unwrap_or_else(|| database.to_owned()), password }
+        Login { username: username.next().unwrap_or_else(|| user.to_owned()), password }
+    }
+
+    async fn unknown_login(
+        connect: Connect<'_>,
+        database: &str,
+        user: &str,
+        rotation: i64,
+        password: String,
+    ) -> Result<Login, Refused> {
+        let there = logins(&connect(None), database).await?;
+        let mut names = (rotation.max(1)..).map(|n| format!("{user}_{n}"));
+        let username = names.find(|name| !there.contains(name)).unwrap_or_else(|| user.to_owned());
+        Ok(Login { username, password })
     }
 
     async fn add_login(connect: Connect<'_>, access: &Access<'_>, _: Option<&Login>) -> Result<(), Refused> {
@@ -297,30 +324,22 @@ impl Engine for Postgres {
     async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
         let Access { database, login, .. } = access;
         let mut others = logins(&connect(None), database).await?;
-        others.retain(|name| *name != login.username);
-        if others.is_empty() {
-            return Ok(());
-        }
-        let all = |sql: &dyn Fn(&str) -> String| others.iter().map(|other| sql(other)).collect::<String>();
-        // as little as can be is done in the database itself, whose owner is anyone
-        let shut = all(&|other| {
-            format!(
-                "alter role {other} nologin;\nselect pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity \
-                 where usename = '{other}';\n"
-            )
-        });
-        let inherit = all(&|other| format!("reassign owned by {other} to {database};\ndrop owned by {other};\n"));
-        connect(None).run(&shut).await?;
-        connect(Some(database)).run(&inherit).await?;
-        leave(connect, &others).await?;
-        connect(None).run(&all(&|other| format!("drop role {other};\n"))).await.map(drop)
+        others.retain(|name| *name != login.username && user_of(name) == user_of(&login.username));
+        end(connect, database, &others).await
+    }
+
+    async fn dismiss(connect: Connect<'_>, database: &str, kept: &[String]) -> Result<(), Refused> {
+        let mut others = logins(&connect(None), database).await?;
+        others.retain(|name| user_of(name).is_some_and(|user| user != database && !kept.iter().any(|k| k == user)));
+        end(connect, database, &others).await
     }
 
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
         let client = connect(None);
-        // its owner can call it a template, and nobody drops those
+        // its owner can call it a template, and nobody drops those; one that a killed server left half dropped can only be dropped
         let sql = format!(
-            "select 'alter database {database} {OPEN}' where exists (select from pg_catalog.pg_database where datname = '{database}') \\gexec\n\
+            "select 'alter database {database} {OPEN}' where exists \
+             (select from pg_catalog.pg_database where datname = '{database}' and datconnlimit <> -2) \\gexec\n\
              drop database if exists {database} with (force);\n"
         );
         client.run(&sql).await?;
@@ -379,6 +398,38 @@ impl Engine for Postgres {
     }
 }
 
+/// Ends logins of a database: nobody is connected with them any more, and what they own is the database's. What somebody's transaction
+/// holds is left until it ends; the login is shut all the same.
+async fn end(connect: Connect<'_>, database: &str, logins: &[String]) -> Result<(), Refused> {
+    if logins.is_empty() {
+        return Ok(());
+    }
+    // as little as can be is done in the database itself, whose owner is anyone
+    let shut = logins.iter().map(|login| {
+        format!(
+            "alter role {login} nologin;\nselect pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity \
+             where usename = '{login}';\n"
+        )
+    });
+    connect(None).run(&shut.collect::<String>()).await?;
+    let mut locked = Ok(());
+    for login in logins {
+        match inherit(connect, database, login).await {
+            Err(Refused::Locked(_)) => locked = Err(Refused::Locked(format!("what login {login} has left"))),
+            other => other?,
+        }
+    }
+    locked
+}
+
+/// Gives what a login has to the database, and drops it.
+async fn inherit(connect: Connect<'_>, database: &str, login: &String) -> Result<(), Refused> {
+    let sql = format!("reassign owned by {login} to {database};\ndrop owned by {login};\n");
+    connect(Some(database)).run(&sql).await?;
+    leave(connect, std::slice::from_ref(login)).await?;
+    connect(None).run(&format!("drop role {login};\n")).await.map(drop)
+}
+
 /// A limit of connections as PostgreSQL has it.
 fn limit(connections: Option<u32>) -> i64 {
     connections.map_or(-1, i64::from)
@@ -413,7 +464,7 @@ async fn logins(client: &Client, database: &str) -> Result<Vec<String>, Refused>
     let sql = format!(
         "select m.rolname from pg_catalog.pg_auth_members a join pg_catalog.pg_roles m on m.oid = a.member \
          join pg_catalog.pg_roles o on o.oid = a.roleid \
-         where o.rolname = '{database}' and m.rolname ~ '^{database}_[0-9]+$';\n"
+         where o.rolname = '{database}';\n"
     );
     let mut found = client.run(&sql).await?;
     found.retain(|name| is_login(name, database));
@@ -421,8 +472,13 @@ async fn logins(client: &Client, database: &str) -> Result<Vec<String>, Refused>
 }
 
 fn is_login(name: &str, database: &str) -> bool {
-    let number = name.strip_prefix(database).and_then(|rest| rest.strip_prefix('_'));
-    plain(name) && number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    plain(name) && user_of(name).is_some_and(|user| user == database || is_claim_user(user, database))
+}
+
+/// The user whose login this is: the database itself or one of its claims'.
+fn user_of(login: &str) -> Option<&str> {
+    let (user, number) = login.rsplit_once('_')?;
+    (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(user)
 }
 
 fn connect(client: &Path, host: &str, port: u16, user: &str, password: Option<&str>, database: &str) -> Client {
@@ -433,9 +489,9 @@ fn connect(client: &Path, host: &str, port: u16, user: &str, password: Option<&s
     // never a file or a prompt
     environment.push(("PGPASSFILE".into(), "/nonexistent".into()));
     environment.push(("PGPASSWORD".into(), password.unwrap_or_default().into()));
-    // what a connection asks for goes before what the owner of a database has set for it
+    // what a connection asks for goes before what the owner of a database has set for it; who waits for a lock stands in everyone's way
     let options = "-c search_path=pg_catalog -c client_min_messages=warning -c default_transaction_read_only=off \
-                   -c statement_timeout=0 -c lock_timeout=0";
+                   -c statement_timeout=0 -c lock_timeout=2s";
     environment.push(("PGOPTIONS".into(), options.into()));
     let arguments = arguments.map(str::to_owned).to_vec();
     Client { program: client.to_path_buf(), arguments, environment, runs_as: nobody() }
@@ -487,6 +543,9 @@ mod tests {
         check("other_1", false);
         check("app_1; \\! id", false);
         check("app_1\n\\! id", false);
+        check("app_0123456789abcdef_2", true);
+        check("app_0123456789abcdef", false);
+        check("app_0123456789abcde_2", false);
     }
 
     #[test]

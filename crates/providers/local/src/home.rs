@@ -1,11 +1,19 @@
 //! Where a provider keeps what it has: `DIR/providers/NAME`, or where the accounts that its processes run as can get.
+//!
+//! *Invariant:* a home elsewhere is one data directory's. A copy of that leads there too, and has nothing to do with what is there.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown, lchown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
 
 use crate::account::{Account, is_root};
+use crate::lack::Lack;
+use crate::stray::{self, OWNER};
 
 /// Directories that lead to what others have: who knows a name may go on, nobody may look around.
 const WAY: u32 = 0o711;
@@ -16,7 +24,13 @@ pub struct Home {
     dir: PathBuf,
     /// Where the data directory shows it.
     link: Option<PathBuf>,
+    /// Held as long as we have one elsewhere.
+    lock: Arc<OnceLock<File>>,
+    foreign: Option<Lack>,
 }
+
+/// How long a process that was killed may seem to have a home: a child that it was about to start has its files until it is another program.
+const LINGERING: Duration = Duration::from_secs(1);
 
 impl Home {
     /// The home of a provider below a data directory. Nothing is made before something is kept.
@@ -28,42 +42,119 @@ impl Home {
         let link = data_dir.join("providers").join(name);
         let dir = match fs::read_link(&link) {
             Ok(there) => there,
-            Err(_) if !link.exists() && is_root() && !enterable(&data_dir) => {
-                Path::new(crate::stray::HOMES).join(digest(&link)).join(name)
-            }
+            Err(_) if !link.exists() && is_root() && !enterable(&data_dir) => vacant(Path::new(stray::HOMES), &link)?,
             Err(_) => link.clone(),
         };
-        // one of a time when everyone could look around; what is below follows with its object
-        for way in [Some(dir.as_path()), link.parent()].into_iter().flatten() {
-            let _ = tighten(way, WAY);
+        let mut home = Home { dir, link: Some(link), lock: Arc::default(), foreign: None };
+        home.foreign = home.take()?;
+        if home.foreign.is_none() {
+            // one of a time when everyone could look around; what is below follows with its object
+            for way in [Some(home.dir.as_path()), home.link.as_deref().and_then(Path::parent)].into_iter().flatten() {
+                let _ = tighten(way, WAY);
+            }
         }
-        Ok(Home { dir, link: Some(link) })
+        Ok(home)
+    }
+
+    /// Why this home is not ours, and what to do: nothing in it is to be touched.
+    pub fn foreign(&self) -> Option<&Lack> {
+        self.foreign.as_ref()
+    }
+
+    /// The link to a home elsewhere, and the directory that it is in.
+    fn shown(&self) -> Option<(&Path, &Path)> {
+        let link = self.link.as_deref().filter(|link| *link != self.dir)?;
+        Some((link, link.parent()?))
+    }
+
+    /// Takes a home elsewhere, if there is one; why it cannot be had.
+    fn take(&self) -> io::Result<Option<Lack>> {
+        let Some((link, shown)) = self.shown() else { return Ok(None) };
+        if let Some(owner) = self.other(shown) {
+            return Ok(Some(self.lack(link, &owner)));
+        }
+        let path = self.dir.with_extension("lock");
+        let file = match File::options().create(true).truncate(false).write(true).open(path) {
+            // nothing is kept yet
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let begun = Instant::now();
+        let locked = loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LINGERING => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                locked => break locked,
+            }
+        };
+        match locked {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let what = format!("a place of its own ({} is in use by another process)", self.dir.display());
+                return Ok(Some(Lack::new(what, "stop that one, then start this one again")));
+            }
+            locked => locked?,
+        }
+        // another may have taken it meanwhile
+        if let Some(owner) = self.other(shown) {
+            return Ok(Some(self.lack(link, &owner)));
+        }
+        let (of, new) = (self.dir.with_file_name(OWNER), self.dir.with_file_name("of.new"));
+        if fs::read_link(&of).ok().as_deref() != Some(shown) {
+            // whose it is can be told when the data directory is gone; one that was moved is elsewhere now
+            let _ = fs::remove_file(&new);
+            symlink(shown, &new)?;
+            fs::rename(&new, &of)?;
+        }
+        let _ = self.lock.set(file);
+        Ok(None)
+    }
+
+    /// The `providers` of another data directory that this is the home of.
+    fn other(&self, shown: &Path) -> Option<PathBuf> {
+        let id = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        stray::owner(&self.dir).filter(|owner| id(owner).is_none_or(|other| id(shown) != Some(other)))
+    }
+
+    fn lack(&self, link: &Path, owner: &Path) -> Lack {
+        let owner = owner.parent().unwrap_or(owner).display();
+        Lack::new(
+            format!(
+                "a place of its own ({} belongs to the data directory {owner}, and this is a copy of it)",
+                self.dir.display()
+            ),
+            format!(
+                "stop the server of {owner} and remove that directory to go on here with what it has, or remove the link {} to \
+                 begin here without; then start this one again",
+                link.display()
+            ),
+        )
     }
 
     fn ensure(&self) -> io::Result<()> {
-        let open = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(WAY).create(dir);
-        open(&self.dir)?;
-        match &self.link {
-            Some(link) if *link != self.dir => {
-                let shown = link.parent().unwrap_or(link);
-                open(shown)?;
-                // and back: whose it is can be told when the data directory is gone
-                for (to, at) in [(shown, &*self.dir.with_file_name(crate::stray::OWNER)), (&*self.dir, link)] {
-                    match std::os::unix::fs::symlink(to, at) {
-                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                        _ => {}
-                    }
-                }
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Some(lack) = &self.foreign {
+            return Err(io::Error::other(lack.to_string()));
         }
+        let open = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(WAY).create(dir);
+        let Some((link, shown)) = self.shown() else { return open(&self.dir) };
+        open(shown)?;
+        // first, so that no home is left that nothing leads to
+        match symlink(&self.dir, link) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => open(&self.dir)?,
+        }
+        if self.lock.get().is_none()
+            && let Some(lack) = self.take()?
+        {
+            return Err(io::Error::other(lack.to_string()));
+        }
+        Ok(())
     }
 
     /// One at a given place; for tests.
     pub fn at(dir: &Path) -> io::Result<Home> {
         fs::create_dir_all(dir)?;
-        Ok(Home { dir: dir.canonicalize()?, link: None })
+        Ok(Home { dir: dir.canonicalize()?, link: None, lock: Arc::default(), foreign: None })
     }
 
     /// The directory itself.
@@ -123,6 +214,18 @@ pub fn tighten(path: &Path, mode: u32) -> io::Result<()> {
 /// Whether everyone may go through a directory and all above it.
 fn enterable(dir: &Path) -> bool {
     dir.ancestors().all(|dir| dir.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0))
+}
+
+/// A place for a home that nothing leads to yet. One of that name may be in use by a data directory that was here once.
+fn vacant(homes: &Path, link: &Path) -> io::Result<PathBuf> {
+    let digest = digest(link);
+    for n in 0.. {
+        let place = homes.join(if n == 0 { digest.clone() } else { format!("{digest}-{n}") });
+        if !place.try_exists()? {
+            return Ok(place.join(link.file_name().unwrap_or_default()));
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// A short name for a path.
@@ -191,6 +294,57 @@ mod tests {
         fs::set_permissions(again.path(), fs::Permissions::from_mode(0o755)).expect("may");
         Home::open(dir.path(), "databases").expect("opens");
         assert_eq!(mode(again.path()), 0o711);
+    }
+
+    /// A data directory with a home elsewhere.
+    fn moved_out(data: &Path, home: &Path) -> Home {
+        fs::create_dir_all(data.join("providers")).expect("made");
+        symlink(home, data.join("providers/databases")).expect("links");
+        let opened = Home::open(data, "databases").expect("opens");
+        opened.make("", None).expect("makes");
+        opened
+    }
+
+    #[test]
+    fn a_home_elsewhere_is_of_one_data_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().canonicalize().expect("is there").join(name);
+        let (one, two, home) = (at("one"), at("two"), at("homes/1/databases"));
+        let of = || fs::read_link(at("homes/1/of")).expect("is there");
+        let foreign = |data: &Path| {
+            let opened = Home::open(data, "databases").expect("opens");
+            let why = opened.foreign().map(Lack::to_string).unwrap_or_default();
+            assert_eq!(opened.make("sub", None).is_err(), !why.is_empty(), "{why}");
+            why
+        };
+        let first = moved_out(&one, &home);
+        assert_eq!(of(), one.join("providers"));
+        // a copy
+        fs::create_dir_all(two.join("providers")).expect("made");
+        symlink(&home, two.join("providers/databases")).expect("links");
+        let said = foreign(&two);
+        assert!(said.contains(one.to_str().expect("is text")) && said.contains("remove the link"), "{said}");
+        assert!(foreign(&one).contains("in use by another process"), "one at a time");
+        // moved while it runs: nobody's any more, and in use
+        fs::rename(&one, at("three")).expect("moves");
+        assert!(foreign(&two).contains("in use by another process"));
+        drop(first);
+        assert_eq!(foreign(&at("three")), "");
+        assert_eq!(of(), at("three").join("providers"), "it is where it was moved to");
+        assert!(foreign(&two).contains("three"));
+        // under two names
+        symlink(at("three"), &one).expect("links");
+        assert_eq!(foreign(&one), "");
+        // a new one where it was has another home, and so has one that was made without
+        let link = at("four/providers/databases");
+        let next = vacant(&at("homes"), &link).expect("is found");
+        assert_eq!(vacant(&at("homes"), &link).expect("is found"), next);
+        fs::create_dir_all(&next).expect("made");
+        assert_ne!(vacant(&at("homes"), &link).expect("is found"), next);
+        // the original is gone
+        fs::remove_dir_all(at("three")).expect("goes");
+        assert_eq!(foreign(&two), "");
+        assert_eq!(of(), two.join("providers"));
     }
 
     #[test]

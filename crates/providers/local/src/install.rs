@@ -46,8 +46,7 @@ pub fn objects(provider: &Provider) -> Vec<Value> {
         json!({"apiGroups": ["conductor.io"], "resources": ["providers/status"], "verbs": ["patch"], "resourceNames": [name]}),
     );
     rules.extend(provider.rules.iter().cloned());
-    let secrets =
-        json!([{"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get", "create", "patch"]}]);
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]}]);
     let within = |kind: &str| json!({"apiVersion": RBAC, "kind": kind, "metadata": {"name": role, "namespace": SYSTEM_NAMESPACE}});
     let everywhere = |kind: &str| json!({"apiVersion": RBAC, "kind": kind, "metadata": {"name": role}});
     let with = |mut object: Value, fields: Value| {

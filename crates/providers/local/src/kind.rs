@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{AT_ONCE, Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE};
+use conductor_claims::lifecycle::{AT_ONCE, CLAIMS, Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::files::Files;
 use crate::home::Home;
 use crate::lack::Lack;
 use crate::promise::{Ledger, Stock};
@@ -68,6 +69,11 @@ impl Object {
     pub fn rotation_asked(&self) -> i64 {
         let by_resource = self.0["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
         self.0["spec"]["rotate"].as_i64().unwrap_or(0).max(by_resource)
+    }
+
+    /// The uids of the claims that share it; `None`: it was always one claim's, or nobody's.
+    pub fn claims(&self) -> Option<impl Iterator<Item = &str>> {
+        self.0["metadata"]["annotations"][CLAIMS].as_str().map(str::split_whitespace)
     }
 
     /// Whether what was there before a rotation ends with it: nobody has a right to it any more.
@@ -150,8 +156,8 @@ pub struct Report {
     pub capacity: Map<String, Value>,
     /// How to use it, by the Service Binding Specification; `None` leaves the Secret as it is.
     pub connection: Option<BTreeMap<String, String>>,
-    /// What each of several claims uses, by the claim's uid.
-    pub connections: BTreeMap<String, BTreeMap<String, String>>,
+    /// What each of the claims that share it uses, by the claim's uid; `None`: all use the same, or it cannot be told now.
+    pub connections: Option<BTreeMap<String, BTreeMap<String, String>>>,
     /// The scrub that was done.
     pub scrubbed: Option<Scrubbed>,
     /// The rotation that the credentials are from, if there was any.
@@ -200,6 +206,8 @@ pub struct Scene {
     pub home: Home,
     /// Wants an object looked at.
     pub wake: Wake,
+    /// Tells when files do not stay as they are.
+    pub files: Files,
     /// What the objects of all its kinds were promised.
     pub ledger: Arc<Ledger>,
 }
@@ -254,8 +262,8 @@ pub trait Kind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Fields of a spec that ask for something this machine has so much of: no object is given more.
-    fn bounded(&self) -> Vec<(&'static str, Stock)> {
+    /// Fields of a spec that ask for something, and how much of it this machine has: no object is given more.
+    fn bounded(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 

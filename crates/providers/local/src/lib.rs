@@ -7,10 +7,14 @@
 //! - [`Supervisor`]: processes that outlive Conductor, are found again by it, and are never two for one resource.
 //! - [`Lack`]: what this machine has not got, with the command that gets it. Missing packages are no errors.
 //! - [`promise::Ledger`]: how much of what this machine has may be promised.
+//! - [`Files`]: what is to stay as it is on the disk, and who is told when it does not.
 //! - [`Finding`]: what `conductor audit` says when the outside world and the API disagree.
 //! - [`Home`]: where a provider keeps what it has.
 
 pub mod account;
+pub mod clock;
+mod files;
+mod foreign;
 pub mod home;
 pub mod identity;
 pub mod inside;
@@ -27,11 +31,13 @@ pub mod stray;
 mod supervisor;
 
 pub use account::Account;
+pub use files::{Files, Said};
 pub use home::Home;
 pub use kind::{BoxFuture, Finding, Kind, Object, Partial, Report, Scene, Scrubbed, Trouble, Wake};
 pub use lack::Lack;
 pub use promise::{Ledger, Stock};
 pub use provider::{Provider, run};
+pub use reconcile::{look_again, may_write};
 pub use status::secret_name;
 pub use supervisor::{Program, Running, State, Stop, Supervisor};
 

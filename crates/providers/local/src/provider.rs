@@ -1,21 +1,22 @@
 //! A provider: some kinds, the rights they need, and the object in the API that says how it is here.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, watch_object, watcher};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::files::Files;
+use crate::foreign::Foreign;
 use crate::home::Home;
 use crate::kind::{Finding, Kind, Scene, Wake};
 use crate::promise::Ledger;
@@ -56,6 +57,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 ///     - {apiVersion: volume.local.conductor.io/v1alpha1, kind: ImageVolume, available: true, most: {size: 251Gi},
 ///        lacks: [{field: fileSystem, value: xfs, message: "the program mkfs.xfs is missing: apt-get install xfsprogs"}]}
 /// ```
+///
+/// In a home that is another data directory's nothing is done, and every kind and every object says so.
 pub async fn run(provider: Provider, client: kube::Client, home: Home) {
     let drivers: Arc<OnceLock<Vec<Arc<Driver>>>> = Arc::default();
     let known = drivers.clone();
@@ -63,9 +66,13 @@ pub async fn run(provider: Provider, client: kube::Client, home: Home) {
         known.get().into_iter().flatten().any(|driver| driver.wake(uid));
     });
     let ledger = Arc::new(Ledger::default());
-    let scene = Scene { client: client.clone(), home, wake, ledger: ledger.clone() };
-    let (all, loops): (Vec<_>, Vec<_>) =
-        (provider.kinds)(&scene).into_iter().map(|kind| drive(kind, client.clone())).unzip();
+    let files = Files::new(wake.clone());
+    let scene = Scene { client: client.clone(), home, wake, files, ledger: ledger.clone() };
+    let kinds = (provider.kinds)(&scene).into_iter().map(|kind| match scene.home.foreign() {
+        Some(lack) => Arc::new(Foreign { kind, lack: lack.clone() }),
+        None => kind,
+    });
+    let (all, loops): (Vec<_>, Vec<_>) = kinds.map(|kind| drive(kind, client.clone())).unzip();
     // before anything new is promised
     for driver in &all {
         note_promised(driver, &ledger).await;
@@ -75,7 +82,8 @@ pub async fn run(provider: Provider, client: kube::Client, home: Home) {
         tasks.spawn(each);
     }
     let _ = drivers.set(all.clone());
-    let presence = Presence { name: provider.name, client, drivers: all, home: scene.home.path().to_owned() };
+    tasks.spawn(watch_secrets(client.clone(), all.clone()));
+    let presence = Presence { name: provider.name, client, drivers: all, home: scene.home };
     tasks.spawn(presence.run());
     while tasks.join_next().await.is_some() {}
 }
@@ -96,12 +104,44 @@ async fn note_promised(driver: &Driver, ledger: &Ledger) {
     }
 }
 
+/// Has an object looked at when somebody else changes or removes one of its connection Secrets.
+async fn watch_secrets(client: kube::Client, drivers: Vec<Arc<Driver>>) {
+    let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client, crate::SYSTEM_NAMESPACE);
+    let ours = watcher::Config::default().labels("app.kubernetes.io/managed-by=conductor");
+    let mut shown = std::pin::pin!(watcher(api, ours).default_backoff());
+    while let Some(event) = shown.next().await {
+        match event {
+            Ok(watcher::Event::Apply(secret)) => secret_changed(&drivers, &secret, false),
+            Ok(watcher::Event::Delete(secret)) => secret_changed(&drivers, &secret, true),
+            // everything is looked at when we begin
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the Secrets are not shown"),
+        }
+    }
+}
+
+fn secret_changed(drivers: &[Arc<Driver>], secret: &PartialObjectMeta<Secret>, gone: bool) {
+    let meta = &secret.metadata;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (namespace, name, version) = (text(&meta.namespace), text(&meta.name), text(&meta.resource_version));
+    for driver in drivers {
+        if gone {
+            driver.forget(&namespace, &name);
+        } else if driver.wrote(&namespace, &name, &version) {
+            return;
+        }
+    }
+    for owner in meta.owner_references.iter().flatten() {
+        let _ = drivers.iter().any(|driver| driver.kind.kind() == owner.kind && driver.wake(&owner.uid));
+    }
+}
+
 /// Keeps the `Provider` object true.
 struct Presence {
     name: &'static str,
     client: kube::Client,
     drivers: Vec<Arc<Driver>>,
-    home: PathBuf,
+    home: Home,
 }
 
 impl Presence {
@@ -167,9 +207,7 @@ impl Presence {
             if !some.is_empty() {
                 entry["lacks"] = Value::Array(some);
             }
-            let bounded = driver.kind.bounded().into_iter();
-            let most: BTreeMap<&str, String> =
-                bounded.filter_map(|(field, stock)| Some((field, stock.most()?))).collect();
+            let most: BTreeMap<&str, String> = driver.kind.bounded().into_iter().collect();
             if !most.is_empty() {
                 entry["most"] = json!(most);
             }
@@ -207,7 +245,14 @@ impl Presence {
     }
 
     async fn audit(&self) -> Value {
-        let mut findings: Vec<Finding> = crate::stray::audit(self.name, &self.home);
+        let mut findings: Vec<Finding> = crate::stray::audit(self.name, self.home.path());
+        if let Some(lack) = self.home.foreign() {
+            findings.push(Finding {
+                object: format!("Provider {}", self.name),
+                invariant: "home-is-own".into(),
+                message: lack.to_string(),
+            });
+        }
         for driver in &self.drivers {
             let found = match driver.objects().await {
                 Ok(objects) => driver.kind.audit(&objects).await,
@@ -244,7 +289,9 @@ impl Presence {
 fn in_words(kinds: &Value) -> Value {
     let all = || kinds.as_array().into_iter().flatten();
     let texts = |of: &mut dyn Iterator<Item = &Value>| {
-        let all: Vec<&str> = of.filter_map(Value::as_str).collect();
+        let mut all: Vec<&str> = of.filter_map(Value::as_str).collect();
+        // what is so for all kinds is said once
+        all.dedup();
         if all.is_empty() { Value::Null } else { json!(all.join(", ")) }
     };
     json!({

@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use conductor_claims::lifecycle::ROTATION;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::kind::{Kind, Object, Report, Trouble};
@@ -24,7 +24,7 @@ use crate::status;
 const FINALIZER: &str = "conductor.io/provider";
 /// Under which name our fields are owned.
 const FIELD_MANAGER: &str = "conductor-provider";
-/// How often everything is looked at although nothing was told: drift tells nobody.
+/// How often everything is looked at although nothing was told, where its kind does not say.
 const AGAIN: Duration = Duration::from_secs(60);
 /// How long one object may keep its loop; what takes longer is tried again.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -38,7 +38,17 @@ pub(crate) struct Driver {
     lack: Mutex<Option<String>>,
     failures: Mutex<HashMap<String, u32>>,
     store: Store<DynamicObject>,
+    /// The versions of the Secrets as we wrote them, by namespace and name.
+    secrets: Mutex<HashMap<(String, String), String>>,
     wanted: mpsc::UnboundedSender<ObjectRef<DynamicObject>>,
+}
+
+/// How long until something is looked at although nothing was told: what it says, or what `CONDUCTOR_LOOK_AGAIN_SECONDS` says for all of
+/// them, which tests use that show what is told.
+pub fn look_again(usual: Duration) -> Duration {
+    static SAID: OnceLock<Option<Duration>> = OnceLock::new();
+    let read = || std::env::var("CONDUCTOR_LOOK_AGAIN_SECONDS").ok()?.parse().ok().map(Duration::from_secs);
+    SAID.get_or_init(read).unwrap_or(usual)
 }
 
 /// Now, as objects write it.
@@ -65,13 +75,20 @@ pub(crate) fn drive(kind: Arc<dyn Kind>, client: kube::Client) -> (Arc<Driver>, 
         lack: Mutex::default(),
         failures: Mutex::default(),
         store: store.clone(),
+        secrets: Mutex::default(),
         wanted,
     });
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    let watched = watcher(api, watcher::Config::default()).default_backoff().reflect(writer).applied_objects();
-    let shown = watched.filter_map(move |event| {
-        let resource = resource.clone();
-        async move { event.ok().map(|object| ObjectRef::from_obj_with(&object, resource)) }
+    let watched = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    let known = store.clone();
+    let shown = watched.flat_map(move |event| {
+        let named = |object: &DynamicObject| ObjectRef::from_obj_with(object, resource.clone());
+        futures::stream::iter(match event {
+            Ok(watcher::Event::Apply(object)) => vec![named(&object)],
+            // what a list shows is looked for in the store, and is there when the list is whole
+            Ok(watcher::Event::InitDone) => known.state().iter().map(|object| named(object)).collect(),
+            _ => Vec::new(),
+        })
     });
     let queue = futures::stream::select(shown, stream(wakes)).map(Ok::<_, Infallible>);
     let running = driver.clone();
@@ -94,12 +111,47 @@ fn stream<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> 
     futures::stream::poll_fn(move |context| receiver.poll_recv(context))
 }
 
+/// What takes too long is given up, said, and tried again.
+async fn in_time<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let late = || Trouble::new("TooSlow", "it took too long and is tried again");
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(late()))
+}
+
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// What a rotation left out goes: apply owns all of them.
+fn applying() -> PatchParams {
+    PatchParams { force: true, ..PatchParams::apply(FIELD_MANAGER) }
+}
+
+/// Whether an object's connection Secret, or that for one of several claims, is its own to write; an error: the API server does not take
+/// it. To be asked before anything is changed that only the Secret will tell.
+pub async fn may_write(client: &kube::Client, object: &Object, claim: Option<&str>) -> Result<bool, Trouble> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), object.namespace());
+    let name = status::secret_name(object, claim);
+    if let Some(there) = api.get_opt(&name).await? {
+        let owners = there.metadata.owner_references.unwrap_or_default();
+        if !owners.iter().any(|owner| owner.uid == object.uid()) {
+            return Ok(false);
+        }
+    }
+    let secret = status::secret(object, &name, &BTreeMap::new(), None);
+    match api.patch(&name, &PatchParams { dry_run: true, ..applying() }, &Patch::Apply(&secret)).await {
+        Ok(_) => Ok(true),
+        Err(error) => {
+            let message = format!(
+                "its connection Secret {}/{name} is gone and cannot be written again: {error}; those who know what was in it go on",
+                object.namespace()
+            );
+            Err(Trouble::new("SecretRefused", message))
+        }
+    }
 }
 
 impl Driver {
@@ -126,6 +178,17 @@ impl Driver {
     pub(crate) fn wake(&self, uid: &str) -> bool {
         let found = self.shown().into_iter().find(|o| o.metadata.uid.as_deref() == Some(uid));
         found.is_some_and(|o| self.wanted.send(ObjectRef::from_obj_with(&*o, self.resource.clone())).is_ok())
+    }
+
+    /// Whether a version of a Secret is the one that we wrote.
+    pub(crate) fn wrote(&self, namespace: &str, name: &str, version: &str) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.secrets.lock().get(&key).is_some_and(|written| written == version)
+    }
+
+    /// Forgets a Secret that is gone.
+    pub(crate) fn forget(&self, namespace: &str, name: &str) {
+        self.secrets.lock().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
     /// Notes what is missing; everything is looked at when that changes.
@@ -180,10 +243,7 @@ impl Driver {
         let lack = self.lack.lock().clone();
         let report = match lack {
             Some(lack) if !object.was_ready() => Ok(Report::not_ready("Unavailable", lack)),
-            _ => match tokio::time::timeout(PATIENCE, self.kind.reconcile(object)).await {
-                Ok(report) => report,
-                Err(_) => Err(Trouble::new("TooSlow", "it took too long and is tried again")),
-            },
+            _ => in_time(self.kind.reconcile(object)).await,
         };
         let (mut report, trouble) = match report {
             Ok(report) => (report, None),
@@ -206,12 +266,12 @@ impl Driver {
             return Err(trouble);
         }
         self.kind.written(object).await?;
-        Ok(Action::requeue(report.again.unwrap_or(AGAIN)))
+        Ok(Action::requeue(report.again.unwrap_or_else(|| look_again(AGAIN))))
     }
 
     async fn remove(&self, object: &Object) -> Result<Action, Trouble> {
         if self.finalizers(object).iter().any(|f| f == FINALIZER) {
-            if let Err(trouble) = self.kind.remove(object).await {
+            if let Err(trouble) = in_time(self.kind.remove(object)).await {
                 let report = Report::not_ready("RemovalFailed", format!("it cannot be removed: {trouble}"));
                 let _ = self.write(&mut object.clone(), &report).await;
                 return Err(trouble);
@@ -248,7 +308,7 @@ impl Driver {
     async fn refused(&self, object: &Object, report: &Report) -> Result<Option<Report>, kube::Error> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), object.namespace());
         let own = report.connection.iter().map(|_| None);
-        for claim in own.chain(report.connections.keys().map(|claim| Some(claim.as_str()))) {
+        for claim in own.chain(report.connections.iter().flatten().map(|(claim, _)| Some(claim.as_str()))) {
             let name = status::secret_name(object, claim);
             let Some(there) = api.get_opt(&name).await? else { continue };
             let owners = there.metadata.owner_references.unwrap_or_default();
@@ -264,14 +324,37 @@ impl Driver {
         if let Some(details) = &report.connection {
             self.write_secret(object, &status::secret_name(object, None), details, report.rotated).await?;
         }
-        for (claim, details) in &report.connections {
+        for (claim, details) in report.connections.iter().flatten() {
             self.write_secret(object, &status::secret_name(object, Some(claim)), details, report.rotated).await?;
+        }
+        if let Some(connections) = &report.connections {
+            let told = object.status("connections").as_array().into_iter().flatten();
+            let told = told.filter_map(|told| told["claimUid"].as_str()).map(str::to_owned);
+            for gone in told.filter(|claim| !connections.contains_key(claim)).collect::<Vec<_>>() {
+                self.remove_secret(object, &status::secret_name(object, Some(&gone))).await?;
+            }
         }
         let Some(status) = status::patch(object, report, &now()) else { return Ok(()) };
         let patch = Patch::Merge(json!({"metadata": {"uid": object.uid()}, "status": status}));
         let after = self.api(object).patch_status(object.name(), &PatchParams::default(), &patch).await?;
         *object = self.object(&after);
         Ok(())
+    }
+
+    /// Removes a Secret, if it is the object's.
+    async fn remove_secret(&self, object: &Object, name: &str) -> Result<(), kube::Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), object.namespace());
+        let Some(there) = api.get_opt(name).await? else { return Ok(()) };
+        let owners = there.metadata.owner_references.unwrap_or_default();
+        if !owners.iter().any(|owner| owner.uid == object.uid()) {
+            return Ok(());
+        }
+        let preconditions = Preconditions { uid: there.metadata.uid, resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(name, &params).await {
+            Err(error) if !is_gone(&error) && !is_race(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn write_secret(
@@ -292,21 +375,10 @@ impl Driver {
                 return Ok(());
             }
         }
-        let secret: Value = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {
-                "name": name, "namespace": object.namespace(),
-                "labels": {"app.kubernetes.io/managed-by": "conductor"}, "annotations": annotations,
-                "ownerReferences": [{
-                    "apiVersion": self.kind.api_version(), "kind": self.kind.kind(),
-                    "name": object.name(), "uid": object.uid(), "controller": true, "blockOwnerDeletion": false,
-                }],
-            },
-            "stringData": details,
-        });
-        // what a rotation left out goes: apply owns all of them
-        let mut params = PatchParams::apply(FIELD_MANAGER);
-        params.force = true;
-        api.patch(name, &params, &Patch::Apply(&secret)).await.map(drop)
+        let secret = status::secret(object, name, details, rotation);
+        let written = api.patch(name, &applying(), &Patch::Apply(&secret)).await?;
+        let version = written.metadata.resource_version.unwrap_or_default();
+        self.secrets.lock().insert((object.namespace().to_owned(), name.to_owned()), version);
+        Ok(())
     }
 }

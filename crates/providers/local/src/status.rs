@@ -1,6 +1,8 @@
 //! A report as a status, and what differs from the one there is. Pure.
 
-use conductor_claims::lifecycle::{Condition, RESTARTED, status_patch};
+use std::collections::BTreeMap;
+
+use conductor_claims::lifecycle::{Condition, RESTARTED, ROTATION, status_patch};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
@@ -14,6 +16,23 @@ pub fn secret_name(object: &Object, claim: Option<&str>) -> String {
         (None, None) => own_name(object),
         (Some(uid), _) => conductor_claims::names::joined(object.name(), uid),
     }
+}
+
+/// A Secret with an object's connection details, from a rotation if there was any.
+pub(crate) fn secret(object: &Object, name: &str, details: &BTreeMap<String, String>, rotation: Option<i64>) -> Value {
+    let annotations: BTreeMap<&str, String> = rotation.iter().map(|n| (ROTATION, n.to_string())).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {
+            "name": name, "namespace": object.namespace(),
+            "labels": {"app.kubernetes.io/managed-by": "conductor"}, "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": object.0["apiVersion"], "kind": object.0["kind"],
+                "name": object.name(), "uid": object.uid(), "controller": true, "blockOwnerDeletion": false,
+            }],
+        },
+        "stringData": details,
+    })
 }
 
 /// No object of another kind has this name.
@@ -77,8 +96,8 @@ pub(crate) fn patch(object: &Object, report: &Report, now: &str) -> Option<Value
     if report.connection.is_some() {
         fields["connectionSecretRef"] = json!({"name": secret_name(object, None), "namespace": object.namespace()});
     }
-    if !report.connections.is_empty() {
-        let each = report.connections.keys().map(|uid| {
+    if let Some(connections) = &report.connections {
+        let each = connections.keys().map(|uid| {
             let secret = json!({"name": secret_name(object, Some(uid)), "namespace": object.namespace()});
             json!({"claimUid": uid, "secretRef": secret})
         });

@@ -214,7 +214,8 @@ impl Supervisor {
             self.keep(name, &record)?;
             self.failed.lock().insert(name.to_owned(), Instant::now());
         }
-        if let Some(at) = self.failed.lock().get(name).copied() {
+        let failed = self.failed.lock().get(name).copied();
+        if let Some(at) = failed {
             let left = pause(record.failures).saturating_sub(at.elapsed());
             // the first start again is at once
             if record.failures > 1 && !left.is_zero() {

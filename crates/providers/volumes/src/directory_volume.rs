@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
 use conductor_local::inside;
-use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, Stock, Trouble};
+use conductor_local::{
+    BoxFuture, Files, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, Stock, Trouble,
+};
 use serde_json::{Map, json};
 
 use crate::image_volume::{capacity, is_ready};
@@ -26,6 +28,7 @@ pub struct DirectoryVolumes {
     provider: Home,
     home: PathBuf,
     ledger: Arc<Ledger>,
+    files: Files,
     busy: crate::busy::Busy,
 }
 
@@ -34,7 +37,7 @@ impl DirectoryVolumes {
     pub fn new(scene: &Scene) -> DirectoryVolumes {
         let home = scene.home.path().join("directories");
         let (client, provider, ledger) = (scene.client.clone(), scene.home.clone(), scene.ledger.clone());
-        DirectoryVolumes { client, provider, home, ledger, busy: Default::default() }
+        DirectoryVolumes { client, provider, home, ledger, files: scene.files.clone(), busy: Default::default() }
     }
 }
 
@@ -119,6 +122,7 @@ impl DirectoryVolumes {
             report.again = Some(Duration::from_secs(10));
             return Ok(report);
         }
+        self.files.keep(object.uid(), &path, None);
         let capacity = amount(size);
         let source = shown::source(&path.display().to_string(), &node::name());
         report.message = format!("the directory {}; nothing enforces its size", path.display());
@@ -186,6 +190,7 @@ impl Kind for DirectoryVolumes {
     fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async move {
             shown::ensure_unused(&self.client, object).await?;
+            self.files.forget(object.uid());
             let spec: DirectorySpec = object.spec()?;
             if spec.path()?.is_none() {
                 let (alone, path) = (self.busy.alone(object.uid()).await, self.home.join(file_name(object)));
@@ -202,8 +207,9 @@ impl Kind for DirectoryVolumes {
         })
     }
 
-    fn bounded(&self) -> Vec<(&'static str, Stock)> {
-        Stock::disk(&self.home).ok().map(|disk| ("size", disk)).into_iter().collect()
+    fn bounded(&self) -> Vec<(&'static str, String)> {
+        let most = Stock::disk(&self.home).ok().and_then(|disk| disk.most());
+        most.map(|most| ("size", most)).into_iter().collect()
     }
 
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {

@@ -1,15 +1,16 @@
 //! ImageVolume: a file with a file system in it, mounted; its size is a hard limit.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Condition;
 use conductor_local::{
-    BoxFuture, Finding, Home, Kind, Lack, Ledger, Object, Partial, Report, Scene, Scrubbed, Stock, Trouble,
+    BoxFuture, Files, Finding, Home, Kind, Lack, Ledger, Object, Partial, Report, Scene, Scrubbed, Stock, Trouble, Wake,
 };
 use conductor_machinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
@@ -27,7 +28,10 @@ pub struct ImageVolumes {
     client: kube::Client,
     places: Arc<Places>,
     ledger: Arc<Ledger>,
+    files: Files,
     busy: crate::busy::Busy,
+    /// Whose is mounted where.
+    mounted: Arc<Mutex<HashMap<PathBuf, String>>>,
 }
 
 /// Where images and mount points are.
@@ -53,9 +57,23 @@ impl ImageVolumes {
     pub fn new(scene: &Scene) -> ImageVolumes {
         let at = |name: &str| scene.home.path().join(name);
         let places = Places { home: scene.home.clone(), images: at("images"), mounts: at("mounts") };
-        let (client, ledger) = (scene.client.clone(), scene.ledger.clone());
-        ImageVolumes { client, places: Arc::new(places), ledger, busy: Default::default() }
+        let (client, ledger, files) = (scene.client.clone(), scene.ledger.clone(), scene.files.clone());
+        let mounted: Arc<Mutex<HashMap<PathBuf, String>>> = Arc::default();
+        let (ours, wake) = (mounted.clone(), scene.wake.clone());
+        std::thread::spawn(move || watch_mounts(&ours, &wake));
+        ImageVolumes { client, places: Arc::new(places), ledger, files, busy: Default::default(), mounted }
     }
+}
+
+/// Has a volume looked at as soon as somebody has unmounted it.
+fn watch_mounts(ours: &Mutex<HashMap<PathBuf, String>>, wake: &Wake) {
+    let changed = |there: &[mounts::Mount]| {
+        let there: HashSet<&PathBuf> = there.iter().map(|mount| &mount.point).collect();
+        let ours = ours.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ours.iter().filter(|(point, _)| !there.contains(*point)).for_each(|(_, uid)| wake(uid));
+    };
+    let Err(error) = mounts::watch(changed);
+    tracing::warn!(%error, "what is unmounted is noticed late: the mounts cannot be watched");
 }
 
 /// One look at an object: all that the blocking part needs.
@@ -73,6 +91,8 @@ struct Done {
     point: PathBuf,
     used: u64,
     image: PathBuf,
+    /// Whether somebody else had unmounted it.
+    again: bool,
     /// Why it could not be grown.
     resize: Option<String>,
     scrubbed: Option<Scrubbed>,
@@ -144,6 +164,7 @@ impl Job {
                 point,
                 used: 0,
                 image: path,
+                again: false,
                 resize: Some(why.clone()),
                 scrubbed,
             });
@@ -163,13 +184,14 @@ impl Job {
                 return Err(Trouble::new("NotOurs", message));
             }
         }
-        self.mount(&path, &point, file_system, options)?;
+        let mounted = self.mount(&path, &point, file_system, options)?;
+        let again = mounted && scrubbed.is_none() && is_ready(&self.object);
         let resize = self.grow(&path, &point, size, options)?;
         self.permissions(&point)?;
         let device = mounts::at(&point).map_err(Trouble::io("read the mounts"))?.map(|m| m.device).unwrap_or_default();
         let length = fs::metadata(&path).map_err(Trouble::io("look at the image"))?;
         let size = if resize.is_some() { self.capacity().unwrap_or(length.len()) } else { length.len() };
-        Ok(Done { size, device, point, used: length.blocks() * 512, image: path, resize, scrubbed })
+        Ok(Done { size, device, point, used: length.blocks() * 512, image: path, again, resize, scrubbed })
     }
 
     /// Sees to it that there is an image: makes one, unless there was one.
@@ -217,11 +239,12 @@ impl Job {
         self.ledger.promise(self.object.uid(), &disk, size, self.spec.shown.overcommit)
     }
 
-    fn mount(&self, path: &Path, point: &Path, kind: FileSystem, options: &[String]) -> Result<(), Trouble> {
+    /// Mounts it, unless it is mounted; whether it was not.
+    fn mount(&self, path: &Path, point: &Path, kind: FileSystem, options: &[String]) -> Result<bool, Trouble> {
         if mounts::at(point).map_err(Trouble::io("read the mounts"))?.is_some() {
-            return Ok(());
+            return Ok(false);
         }
-        mounts::mount_image(path, point, kind.name(), options).map_err(|error| match error {
+        mounts::mount_image(path, point, kind.name(), options).map(|()| true).map_err(|error| match error {
             MountError::NotEmpty(..) => Trouble::new("MountPointNotEmpty", error.to_string()),
             other => Trouble::new("MountFailed", other.to_string()),
         })
@@ -332,6 +355,12 @@ impl ImageVolumes {
             return Ok(report);
         }
         let path = done.point.display().to_string();
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(done.point.clone(), object.uid().to_owned());
+        self.files.keep(object.uid(), &done.image, None);
+        if done.again {
+            let message = format!("{path} was unmounted by someone else and is mounted again: leave that to Conductor");
+            shown::warn(&self.client, object, "MountedAgain", &message).await;
+        }
         let source = shown::source(&path, &node::name());
         let capacity = amount(done.size);
         report.message = format!("mounted at {path}");
@@ -408,6 +437,7 @@ impl Kind for ImageVolumes {
         Box::pin(async move {
             shown::ensure_unused(&self.client, object).await?;
             let job = self.job(object, object.spec()?);
+            self.files.forget(object.uid());
             let alone = self.busy.alone(object.uid()).await;
             let removed = tokio::task::spawn_blocking(move || {
                 let _alone = alone;
@@ -415,13 +445,16 @@ impl Kind for ImageVolumes {
             });
             removed.await.map_err(|e| Trouble::new("Internal", e.to_string()))??;
             self.busy.forget(object.uid());
+            let uid = object.uid();
+            self.mounted.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, other| other != uid);
             self.ledger.forget(object.uid());
             shown::hide(&self.client, object).await
         })
     }
 
-    fn bounded(&self) -> Vec<(&'static str, Stock)> {
-        Stock::disk(&self.places.images).ok().map(|disk| ("size", disk)).into_iter().collect()
+    fn bounded(&self) -> Vec<(&'static str, String)> {
+        let most = Stock::disk(&self.places.images).ok().and_then(|disk| disk.most());
+        most.map(|most| ("size", most)).into_iter().collect()
     }
 
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
@@ -511,7 +544,10 @@ fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Finding>> {
 /// Whether a loop device is what is left of another data directory.
 fn is_stray(own: &Path, device: &mounts::Loop) -> bool {
     let images = device.file.parent().unwrap_or(&device.file);
-    device.deleted && images != own && !images.exists() && conductor_local::stray::is_of(&device.file, "volumes")
+    device.deleted
+        && images != own
+        && conductor_local::stray::is_gone(images)
+        && conductor_local::stray::is_of(&device.file, "volumes")
 }
 
 pub(crate) fn is_ready(object: &Object) -> bool {

@@ -58,6 +58,7 @@ fn rules() -> Vec<Value> {
     vec![
         json!({"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["get", "create", "patch", "delete"]}),
         json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "create"]}),
+        json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}),
         json!({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}),
     ]
 }

@@ -1,10 +1,12 @@
 //! What is mounted where, and which loop device shows which file: read from the kernel each time, never remembered.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -131,6 +133,10 @@ pub fn mount_image(image: &Path, point: &Path, file_system: &str, options: &[Str
         }
         Err(error) => return Err(MountError::Point(point.to_owned(), error)),
     }
+    // who writes here while nothing is mounted writes beside the volume
+    if let Ok(directory) = conductor_local::inside::open_directory(point) {
+        let _ = rustix::fs::fchmod(&directory, rustix::fs::Mode::empty());
+    }
     let mut all = vec!["loop".to_owned(), "nosuid".to_owned(), "nodev".to_owned()];
     all.extend_from_slice(options);
     let all = all.join(",");
@@ -141,6 +147,20 @@ pub fn mount_image(image: &Path, point: &Path, file_system: &str, options: &[Str
         let _ = fs::remove_dir(point);
     }
     Ok(mounted.map(drop)?)
+}
+
+/// Calls back each time when something was mounted or unmounted, for ever. The kernel tells it to who polls its table.
+pub fn watch(mut changed: impl FnMut(&[Mount])) -> io::Result<Infallible> {
+    let table = fs::File::open("/proc/self/mountinfo")?;
+    loop {
+        let told = match poll(&mut [PollFd::new(&table, PollFlags::PRI)], None) {
+            Err(Errno::INTR) => 0,
+            told => told?,
+        };
+        if told > 0 {
+            changed(&all()?);
+        }
+    }
 }
 
 /// Why an image is not mounted.

@@ -6,7 +6,7 @@
 use conductor_claims::lifecycle::{CLAIM_UID, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID, RETAINED};
 use conductor_claims::volumes::{IMPLEMENTATION, PROVISIONED_BY, PROVISIONER, RECLAIM};
 use conductor_local::{Object, Trouble};
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Map, Value, json};
@@ -148,6 +148,36 @@ pub async fn ensure_unused(client: &kube::Client, object: &Object) -> Result<(),
         claim("name")
     );
     Err(Trouble::new("InUse", message))
+}
+
+/// Says something of a volume where people look for it: on the claim that has it, or on the volume itself.
+pub async fn warn(client: &kube::Client, object: &Object, reason: &str, message: &str) {
+    let volume = find(client, object.name()).await.ok().flatten().filter(|volume| is_behind(volume, object));
+    let claim = volume.map(|volume| volume["spec"]["claimRef"].clone()).filter(|claim| !claim["uid"].is_null());
+    let mut about = claim.unwrap_or_else(|| {
+        let mut about = behind(object);
+        about["uid"] = json!(object.uid());
+        about
+    });
+    for (key, usual) in [("apiVersion", "v1"), ("kind", "PersistentVolumeClaim")] {
+        if about[key].is_null() {
+            about[key] = json!(usual);
+        }
+    }
+    let namespace = about["namespace"].as_str().unwrap_or_default().to_owned();
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}.{:x}", about["name"].as_str().unwrap_or_default(), since.as_nanos());
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": about, "type": "Warning", "reason": reason, "message": message, "count": 1,
+        "firstTimestamp": crate::now(), "lastTimestamp": crate::now(),
+        "source": {"component": "conductor"}, "reportingComponent": "conductor.io/volumes",
+    });
+    let Ok(event) = serde_json::from_value::<Event>(event) else { return };
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    if let Err(error) = api.create(&PostParams::default(), &event).await {
+        tracing::debug!(%error, "an Event could not be written");
+    }
 }
 
 /// Takes the PersistentVolume of a declared volume away; the engine lets it go when it sees that nothing is behind it.

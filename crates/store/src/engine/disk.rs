@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::OpenError;
 
@@ -50,6 +51,8 @@ pub struct Directory {
 }
 
 const LOCK: &str = "lock";
+/// How long a process that was killed may seem to hold it: a child that it was about to start has its files until it is another program.
+const LINGERING: Duration = Duration::from_secs(1);
 
 impl Directory {
     /// Opens the directory, makes it (mode 0700) if it is missing, and locks it.
@@ -67,14 +70,20 @@ impl Directory {
             .mode(0o600)
             .open(path.join(LOCK))
             .map_err(failed("open the lock file in"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let _ = lock.read_to_string(&mut pid);
-                return Err(OpenError::Locked { path: path.to_owned(), pid: pid.trim().parse().ok() });
+        let begun = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LINGERING => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let mut pid = String::new();
+                    let _ = lock.read_to_string(&mut pid);
+                    return Err(OpenError::Locked { path: path.to_owned(), pid: pid.trim().parse().ok() });
+                }
+                Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
             }
-            Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
         }
         // Only a help for people: on a full disk the lock holds all the same.
         let _ = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));

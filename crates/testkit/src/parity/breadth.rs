@@ -195,6 +195,11 @@ fn life(resource: &Resource, object: &Value) -> Vec<Step> {
     applied["metadata"]["labels"]["parity"] = "b".into();
     send(patch(&format!("{one}?fieldManager=b"), "apply-patch", &applied));
     send(patch(&format!("{one}?fieldManager=b&force=true&dryRun=All"), "apply-patch", &applied));
+    // Under another name than its own, and without one.
+    send(patch(&format!("{one}-other?fieldManager=a"), "apply-patch", &labelled("applied")));
+    let mut nameless = labelled("applied");
+    nameless["metadata"].as_object_mut().map(|meta| meta.remove("name"));
+    send(patch(&format!("{one}-other?fieldManager=a"), "apply-patch", &nameless));
     // Its subresources.
     for subresource in &resource.subresources {
         let path = format!("{one}/{}", subresource.name);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use store::{Entry, KeyRange};
 use tokio::time::Instant;
 
+use super::super::events;
 use super::graph::{At, Due, Graph, Uid};
 use super::meta::{FOREGROUND, Meta, ORPHAN, Reference};
 use crate::catalog::Catalog;
@@ -340,23 +341,16 @@ impl Worker {
             if !self.may_search() || !self.exists_elsewhere(&kind, namespace, &reference.uid) {
                 continue;
             }
-            let (now, random) = (self.server.0.now(), self.server.0.random_u32());
-            let event = json!({
-                "metadata": {"name": format!("{name}.{random:08x}{:08x}", self.server.0.random_u32()), "namespace": namespace},
-                "involvedObject": {
-                    "apiVersion": resource.api_version(), "kind": resource.kind, "namespace": namespace, "name": name,
-                    "uid": &*meta.uid,
-                },
-                "type": "Warning", "reason": "OwnerRefInvalidNamespace", "count": 1,
-                "message": format!(
-                    "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
-                    &*reference.api_version, &*reference.kind, &*reference.name, &*reference.uid
-                ),
-                "source": {"component": "garbage-collector-controller"}, "firstTimestamp": now, "lastTimestamp": now,
+            let about = json!({
+                "apiVersion": resource.api_version(), "kind": resource.kind, "namespace": namespace, "name": name,
+                "uid": &*meta.uid,
             });
-            if let Err(status) = self.local.create(&format!("/api/v1/namespaces/{namespace}/events"), &event).await {
-                tracing::debug!(%status, "an event could not be written");
-            }
+            let message = format!(
+                "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
+                &*reference.api_version, &*reference.kind, &*reference.name, &*reference.uid
+            );
+            let who = "garbage-collector-controller";
+            events::warn(&self.server, &self.local, who, about, "OwnerRefInvalidNamespace", message).await;
         }
     }
 

@@ -5,7 +5,9 @@
 //! gives back at once, whatever crashes.
 
 pub mod controller;
-mod usage;
+pub mod usage;
+
+use std::sync::Arc;
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -66,7 +68,7 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
             continue;
         }
         let Some(current) = view.stored(quotas, key)? else { continue };
-        let mut quota = current.object;
+        let mut quota = Arc::unwrap_or_clone(current.object);
         let hard = amounts(&quota, "spec.hard");
         if !concerns(resource, hard.keys().map(String::as_str)) {
             continue;
@@ -85,15 +87,15 @@ pub fn charge(cx: &Context, view: &View<'_>, old: &Value, new: &Value, ops: &mut
                 return Err(refused(cx, name, &format!("failed quota: {}: {why}", quota_name(&quota))));
             }
         }
-        let used = amounts(&quota, "status.used");
+        let mut used = amounts(&quota, "status.used");
         let delta = difference(&hard, &before, &after);
         if delta.is_empty() {
             continue;
         }
-        let unknown: Vec<&str> = delta.keys().filter(|name| !used.contains_key(*name)).map(String::as_str).collect();
-        if !unknown.is_empty() {
-            let why = format!("status unknown for quota: {}, resources: {}", quota_name(&quota), unknown.join(","));
-            return Err(refused(cx, name, &why));
+        if delta.keys().any(|name| !used.contains_key(name)) {
+            // It is new, or limits something new, and was not counted yet.
+            quota["status"] = controller::status(|table, prefix| view.list(table, prefix), &catalog, &quota);
+            used = amounts(&quota, "status.used");
         }
         let mut exceeded = Vec::new();
         for (name, change) in &delta {

@@ -60,7 +60,8 @@ fn charged(resource: &Resource, object: &Value, used: &mut Amounts) {
     if let Some(class) = &class {
         used.insert(format!("{class}{}", resource.plural), one());
     }
-    for (name, amount) in charge.requests(object) {
+    // who asks for less than nothing gives nobody anything
+    for (name, amount) in charge.requests(object).into_iter().filter(|(_, amount)| amount.sign() >= 0) {
         if let Some(class) = &class {
             used.insert(format!("{class}requests.{name}"), amount.clone());
         }
@@ -92,7 +93,7 @@ pub fn usage(resource: &Resource, object: &Value) -> Amounts {
 }
 
 /// What a Pod asks for as a whole: its containers, or what it says for all of them, and what its runtime costs.
-fn pod_total(spec: &Value, which: &str) -> Amounts {
+pub fn pod_total(spec: &Value, which: &str) -> Amounts {
     let mut total = aggregate(spec, which);
     let whole = amounts(spec, &format!("resources.{which}"));
     total.extend(

@@ -1,0 +1,171 @@
+//! What becomes of a resource that is released or deleted: kept, scrubbed for the next, or removed with what is behind it.
+
+use serde_json::{Value, json};
+
+use crate::lifecycle::claim::{deleting, phase};
+use crate::lifecycle::resource::{ResourceScene, called, lost, made_in_vain, ours, policy, say, shut};
+use crate::lifecycle::status::{Condition, condition_of, status_patch};
+use crate::lifecycle::write::{Plan, finalizer};
+use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER, RETAINED, SCRUB_ASKED};
+use crate::views::Reclaim;
+
+/// What becomes of a resource that nobody uses any more.
+pub(super) fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    match policy(scene.resource) {
+        Reclaim::Delete => plan.delete(scene.resource, "its reclaimPolicy is Delete"),
+        Reclaim::Retain => {
+            let may = scene.kind.reclaim_policies.contains(&Reclaim::Recycle);
+            let or = if may { ", or set reclaimPolicy to Recycle" } else { "" };
+            let message = format!(
+                "kept with its data: delete it when the data is no longer needed (its implementation stays){or}"
+            );
+            if scene.resource["status"]["reason"] != "Retained" {
+                shut(scene, true, plan);
+            }
+            say(scene, "Released", "Retained", &message, json!({}), &[], plan);
+        }
+        Reclaim::Recycle => {
+            let Some(first) = scene.found.first().and_then(|f| f.object) else {
+                let message = "nothing can scrub it: it has no implementation; scrub it by hand and make it anew";
+                say(scene, "Released", "CannotScrub", message, json!({}), &[], plan);
+                return;
+            };
+            if takes_no_scrub(first) {
+                return cannot_scrub(scene, first, plan);
+            }
+            let number = |v: &Value| v.as_i64().unwrap_or(0);
+            let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
+            let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
+            say(scene, "Scrubbing", "Scrubbing", SCRUBBING, json!({"scrub": next}), &[], plan);
+        }
+    }
+}
+
+const SCRUBBING: &str = "being scrubbed before it is used again";
+
+/// Whether an implementation was asked for a scrub and dropped the question: its kind has no such field.
+fn takes_no_scrub(object: &Value) -> bool {
+    object["metadata"]["annotations"][SCRUB_ASKED].is_string() && object["spec"]["scrub"].is_null()
+}
+
+fn cannot_scrub(scene: &ResourceScene<'_>, object: &Value, plan: &mut Plan) {
+    let message = format!(
+        "nothing can scrub it: a {} has no spec.scrub; scrub it by hand and make it anew, or set its reclaimPolicy to Delete or Retain",
+        object["kind"].as_str().unwrap_or_default()
+    );
+    say(scene, "Released", "CannotScrub", &message, json!({}), &[], plan);
+}
+
+/// Drives the implementation through scrub number N; Available only when it says that N is done.
+pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
+    let wanted = &scene.resource["status"]["scrub"];
+    let Some(first) = scene.found.first().and_then(|f| f.object).filter(|o| ours(o, scene.resource) && !deleting(o))
+    else {
+        let name = scene.resource["status"]["implementationRef"].as_str().unwrap_or_default();
+        lost(scene, name, plan);
+        return;
+    };
+    if takes_no_scrub(first) {
+        return cannot_scrub(scene, first, plan);
+    }
+    if first["spec"]["scrub"] != *wanted {
+        let asked = json!({"annotations": {SCRUB_ASKED: wanted.to_string()}});
+        plan.patch(first, json!({"metadata": asked, "spec": {"scrub": wanted}}), "ask for a scrub");
+        plan.of_implementation();
+        return;
+    }
+    if first["status"]["scrubbed"] != *wanted {
+        // one that cannot be scrubbed yet says why, and goes on trying
+        let why = condition_of(first, "Ready").filter(|(ready, _, why)| !ready && !why.is_empty());
+        let silent = first["status"]["scrubbed"].is_null() && condition_of(first, "Scrubbed").is_none();
+        let message = match why {
+            Some((_, _, why)) => format!("{SCRUBBING}: {why}"),
+            None if silent => format!(
+                "{SCRUBBING}: {} has not answered yet (its provider answers spec.scrub with status.scrubbed)",
+                called(first)
+            ),
+            None => SCRUBBING.to_owned(),
+        };
+        say(scene, "Scrubbing", "Scrubbing", &message, json!({}), &[], plan);
+        return;
+    }
+    match condition_of(first, "Scrubbed") {
+        Some((true, _, _)) => {
+            let done = Condition::new("Scrubbed", true, "Verified", "scrubbed and free");
+            say(scene, "Available", "", "", json!({}), &[done], plan);
+        }
+        Some((false, _, why)) => {
+            let message = format!("it could not be scrubbed and is not used again: {why}");
+            say(
+                scene,
+                "Failed",
+                "ScrubFailed",
+                &message,
+                json!({}),
+                &[Condition::new("Scrubbed", false, "ScrubFailed", &message)],
+                plan,
+            );
+        }
+        None => {}
+    }
+}
+
+/// A resource on its way out: not under its claims, and by its policy with or without its implementation.
+pub(super) fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
+    let resource = scene.resource;
+    let Some(rest) = finalizer(resource, RESOURCE_FINALIZER, false) else { return };
+    // what was made for a claim and could never be bound to it holds nothing: the claim gets another
+    let never_used = resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
+        && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Failed")
+        && condition_of(resource, "Bound").is_none();
+    if let Some(first) = live.first().filter(|_| !never_used) {
+        let text = |key: &str| first[key].as_str().unwrap_or_default();
+        let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
+        let message = format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name"));
+        let condition = Condition::new("Removable", false, "InUse", message.clone());
+        if let Some(status) =
+            status_patch(resource, json!({"reason": "InUse", "message": message}), &[condition], scene.now)
+        {
+            plan.patch_status(resource, status, "say what holds the resource");
+        }
+        return;
+    }
+    let keep = policy(resource) == Reclaim::Retain && !never_used && !made_in_vain(resource);
+    let mut gone = true;
+    let mut waits = Vec::new();
+    for object in scene.found.iter().filter_map(|f| f.object).filter(|o| ours(o, resource)) {
+        if keep {
+            if object["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
+                plan.patch(object, json!({"metadata": {"annotations": {RETAINED: "true"}}}), "keep the implementation");
+                plan.of_implementation();
+            }
+        } else {
+            gone = false;
+            if deleting(object) {
+                let why = condition_of(object, "Ready").filter(|(ready, _, why)| !ready && !why.is_empty());
+                let why = why.map_or_else(String::new, |(_, _, why)| format!(": {why}"));
+                waits.push(format!("{}{why}", called(object)));
+            } else {
+                plan.delete(object, "remove the implementation");
+                plan.of_implementation();
+            }
+        }
+    }
+    if gone {
+        plan.patch(resource, json!({"metadata": {"finalizers": rest}}), "let the resource go");
+    }
+    if waits.is_empty() {
+        return;
+    }
+    let message = format!(
+        "being deleted; it goes when its implementation is gone, {}; if that can never be, remove the finalizers there: what it holds is \
+         then left behind",
+        waits.join(", ")
+    );
+    let condition = Condition::new("Removable", false, "Deleting", message.clone());
+    if let Some(status) =
+        status_patch(resource, json!({"reason": "Deleting", "message": message}), &[condition], scene.now)
+    {
+        plan.patch_status(resource, status, "say what holds the resource");
+    }
+}

@@ -1,0 +1,152 @@
+//! Volumes that a class of ours makes, under the faults of `faults`: at the end there is one for each claim, and one thing behind each.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::faulty::{Faults, RDS, provider, seeds};
+use common::{Cluster, PATIENCE, pvc, volume_claim};
+use conductor_managers::Options;
+use serde_json::json;
+
+const CLAIM: &str = "PersistentVolumeClaim";
+
+async fn making(options: &Options) -> Arc<Cluster> {
+    let cluster = Arc::new(Cluster::start(true).await);
+    cluster.namespace("apps").await;
+    let managers = cluster.managers(options.clone()).await;
+    cluster
+        .create(&json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nfs"},
+            "provisioner": "volume.conductor.io", "reclaimPolicy": "Delete", "parameters": {"template": "nfs"},
+        }))
+        .await;
+    cluster
+        .create(&json!({
+            "apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "metadata": {"name": "nfs"},
+            "spec": {
+                "template": {"apiVersion": RDS, "kind": "RDSInstance", "spec": {"storage": "${claim.spec.resources.requests.storage}"}},
+                "volume": {"nfs": {"server": "${implementation.status.host}", "path": "/${claim.metadata.name}"}},
+            },
+        }))
+        .await;
+    drop(managers);
+    cluster
+}
+
+/// Waits until there are so many volumes and things behind them, and nothing else.
+async fn left(cluster: &Cluster, count: usize, what: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let made = cluster.api.list(RDS, "RDSInstance", "").await.expect("a list");
+        let volumes = cluster.api.list("v1", "PersistentVolume", "").await.expect("a list");
+        if (made.len(), volumes.len()) == (count, count) && cluster.findings().await.is_empty() {
+            return;
+        }
+        let found = cluster.findings().await;
+        assert!(Instant::now() < deadline, "{what}: {found:?} {volumes:#?} {made:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn check_races(ordered: bool, seed: u64) {
+    let options = Options { ordered, workers: 4, ..Options::default() };
+    let cluster = making(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
+    for i in 0..8 {
+        cluster.create(&volume_claim("apps", &format!("c{i}"), "1Gi", "nfs")).await;
+        if i % 2 == 1 {
+            tokio::time::sleep(Duration::from_millis(one.draw() % 60)).await;
+            let again = format!("c{}", one.draw() % i);
+            cluster.delete(&pvc("apps", &again)).await;
+            cluster.until(&pvc("apps", &again), "gone", |o| o.is_none()).await;
+            cluster.create(&volume_claim("apps", &again, "1Gi", "nfs")).await;
+        }
+    }
+    drop(managers);
+    let _managers = cluster.managers(options).await;
+    let what = format!("raced, seed {seed}, ordered {ordered}");
+    let claims = cluster.settled("v1", CLAIM, &what).await;
+    left(&cluster, claims.len(), &what).await;
+    for i in 0..8 {
+        cluster.delete(&pvc("apps", &format!("c{i}"))).await;
+    }
+    left(&cluster, 0, &what).await;
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_at_once_make_every_volume_once() {
+    for seed in seeds([5, 55]) {
+        check_races(true, seed).await;
+        check_races(false, seed).await;
+    }
+}
+
+async fn check_cuts(ordered: bool) {
+    let options = Options { ordered, workers: 4, ..Options::default() };
+    let cluster = making(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    for writes in 0..8 {
+        let at = pvc("apps", "c");
+        cluster.create(&volume_claim("apps", "c", "1Gi", "nfs")).await;
+        let what = format!("cut after {writes} writes, ordered {ordered}");
+        for delete in [false, true] {
+            if delete {
+                cluster.delete(&at).await;
+            }
+            let faults = Faults::new(writes, 0, 1);
+            let managers = cluster.faulty(&faults, options.clone()).await;
+            let deadline = Instant::now() + PATIENCE;
+            while !faults.cut.load(Ordering::Acquire) && Instant::now() < deadline {
+                let claim = cluster.get(&at).await;
+                if claim.is_none() || !delete && claim.is_some_and(|c| c["status"]["phase"] == "Bound") {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            drop(managers);
+            let managers = cluster.managers(options.clone()).await;
+            if delete {
+                cluster.until(&at, "gone", |o| o.is_none()).await;
+            }
+            let claims = cluster.settled("v1", CLAIM, &what).await;
+            assert_eq!(claims.len(), usize::from(!delete), "{what}");
+            left(&cluster, claims.len(), &what).await;
+            drop(managers);
+        }
+    }
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn making_volumes_cut_off_between_any_two_writes() {
+    check_cuts(false).await;
+    check_cuts(true).await;
+}
+
+/// What is behind a volume goes, and no watch shows it: the volume goes all the same.
+async fn check_unseen_end(ordered: bool) {
+    let options = Options { ordered, workers: 4, ..Options::default() };
+    let cluster = making(&options).await;
+    let playing = tokio::spawn(provider(cluster.clone()));
+    let healthy = cluster.managers(options.clone()).await;
+    cluster.create(&volume_claim("apps", "c", "1Gi", "nfs")).await;
+    cluster.settled("v1", CLAIM, "bound").await;
+    drop(healthy);
+    let faults = Faults::behind("/rdsinstances");
+    let _managers = cluster.faulty(&faults, options).await;
+    cluster.delete(&pvc("apps", "c")).await;
+    left(&cluster, 0, &format!("unseen, ordered {ordered}")).await;
+    playing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_gone_unseen_holds_no_volume() {
+    check_unseen_end(true).await;
+    check_unseen_end(false).await;
+}
