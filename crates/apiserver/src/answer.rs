@@ -1,6 +1,7 @@
 //! What a request goes through, from its bytes to its answer.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -37,7 +38,20 @@ const GZIP_FROM: u64 = 128 * 1024;
 
 const JSON: Accept = Accept::JSON;
 
+/// What is found out about a request on its way.
+#[derive(Default)]
+struct Noted {
+    record: Option<Record>,
+    class: Option<Class>,
+    user: Option<Arc<User>>,
+}
+
 impl Server {
+    /// A refusal that is made for no request's sake.
+    pub(crate) fn refuse(&self, status: &Status) -> Response<Body> {
+        self.0.status_response(status, JSON, &HeaderMap::new())
+    }
+
     /// Answers one request. The user is in its extensions, or its credentials say who it is.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
@@ -58,9 +72,9 @@ impl Server {
         };
         let verb = info.verb.clone();
         let resource = info.resource.clone();
-        let (mut record, mut class) = (None, None);
+        let mut noted = Noted::default();
         let mut body = Some(body);
-        let work = self.answer(parts, query, info, &mut body, &mut record, &mut class);
+        let work = self.answer(parts, query, info, &mut body, &mut noted);
         let answered = AssertUnwindSafe(work).catch_unwind().await;
         let panicked = answered.is_err();
         if let Some(unread) = body {
@@ -74,6 +88,8 @@ impl Server {
                 self.0.status_response(&status, JSON, &HeaderMap::new())
             }
         };
+        let Noted { record, class, user } = noted;
+        response.body_mut().user = user;
         if let Some(class) = class {
             class.tell(response.headers_mut());
         }
@@ -99,8 +115,7 @@ impl Server {
         query: Query,
         info: RequestInfo,
         body: &mut Option<B>,
-        record: &mut Option<Record>,
-        class: &mut Option<Class>,
+        Noted { record, class, user: whose }: &mut Noted,
     ) -> Response<Body>
     where
         B: http_body::Body + Send,
@@ -131,6 +146,7 @@ impl Server {
             }
         }
         let user = acting.user;
+        *whose = Some(user.clone());
         *class = inner.flows.classify(&user, &info);
         let decision = inner.authorizer.authorize(&user, &info);
         if let Some(record) = record {
@@ -162,7 +178,9 @@ impl Server {
         };
         drop(catalog);
         // Kubernetes' router knows no HEAD; custom resources do without the router.
-        let has_path = info.subresource.is_empty() || resource.subresource(&info.subresource).is_some();
+        let of_part =
+            resource.subresource(&info.subresource).is_some() && (!info.deeper || info.subresource == "proxy");
+        let has_path = info.subresource.is_empty() || of_part;
         if parts.method == http::Method::HEAD && !resource.is_custom() && has_path {
             let response = inner.plain_status(&Status::method_not_allowed(), refusals);
             return inner.finish(response, &parts.headers, &parts.method, Vec::new());

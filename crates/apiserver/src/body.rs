@@ -6,10 +6,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
+use machinery::status::Status;
 use std::sync::Arc;
 use store::Entry;
 
 use crate::bulk::{Long, Sending};
+use crate::unread::{Unread, Waiting};
+use crate::user::User;
 
 /// A stream of pieces, for watches.
 pub type Pieces = Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>;
@@ -18,6 +21,9 @@ pub type Pieces = Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>;
 pub struct Body {
     inner: Inner,
     long: Option<Turns>,
+    /// Whose answer it is, where that is known.
+    pub user: Option<Arc<User>>,
+    waiting: Option<Waiting>,
 }
 
 /// A long answer lets others have their turn.
@@ -83,7 +89,7 @@ const TURN: usize = 4;
 
 impl From<Inner> for Body {
     fn from(inner: Inner) -> Body {
-        Body { inner, long: None }
+        Body { inner, long: None, user: None, waiting: None }
     }
 }
 
@@ -121,13 +127,19 @@ impl Body {
         Inner::Stream(pieces).into()
     }
 
-    /// Counts as one of what a connection sends: as a long answer, or a short one.
-    pub fn sent_by(&mut self, sending: &Sending) {
+    /// Counts as one of what a connection sends, as a long answer or a short one, and as its user's until it was sent; 429 if
+    /// too much of the user's waits already.
+    pub fn sent_by(&mut self, sending: &Sending, unread: &Unread) -> Result<(), Status> {
+        if let Some(len) = self.len() {
+            let whose = self.user.as_ref().map_or("", |user| &user.name);
+            self.waiting = unread.begin(whose, len, sending.close())?;
+        }
         if self.len().is_some_and(|len| len > LONG) {
             self.long = Some(Turns { long: sending.one(), pieces: 0, bytes: 0, pause: None });
         } else if self.len().is_some() {
             sending.short();
         }
+        Ok(())
     }
 
     /// How many bytes it has, where that is known.
@@ -216,8 +228,10 @@ impl http_body::Body for Body {
                 Poll::Pending => return Poll::Pending,
             },
         };
-        if let (Some(turns), Some(piece)) = (&mut self.long, &piece) {
+        let own = &mut *self;
+        if let (Some(turns), Some(piece)) = (&mut own.long, &piece) {
             turns.bytes += piece.len();
+            own.waiting.iter().for_each(Waiting::moved);
         }
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How much lower their priority is.
@@ -66,11 +67,13 @@ impl Pace {
     }
 }
 
-/// How many long answers a connection is sending.
+/// What a connection is sending.
 #[derive(Clone, Default)]
 pub struct Sending {
+    /// How many long answers.
     count: Arc<AtomicUsize>,
     pace: Arc<Pace>,
+    close: Arc<Notify>,
 }
 
 /// One of them, until this is dropped.
@@ -79,7 +82,7 @@ pub struct Long(Sending);
 impl Sending {
     /// At a pace that connections share.
     pub fn at(pace: Arc<Pace>) -> Sending {
-        Sending { count: Arc::default(), pace }
+        Sending { pace, ..Sending::default() }
     }
 
     /// One more.
@@ -91,6 +94,11 @@ impl Sending {
     /// A short answer was given.
     pub fn short(&self) {
         self.pace.short(Instant::now());
+    }
+
+    /// Tells the connection to close.
+    pub fn close(&self) -> &Arc<Notify> {
+        &self.close
     }
 
     fn any(&self) -> bool {

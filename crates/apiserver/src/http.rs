@@ -190,7 +190,7 @@ impl Server {
                 let asked = Arc::new(AtomicBool::new(false));
                 let asking = asked.clone();
                 let sending = Sending::at(pace);
-                let answering = sending.clone();
+                let (answering, close) = (sending.clone(), sending.close().clone());
                 let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
                     asking.store(true, Ordering::Relaxed);
                     request.extensions_mut().insert(peer.clone());
@@ -201,12 +201,21 @@ impl Server {
                         if let Some(handshake) = handshake {
                             response = handshake.answer(response, place);
                         }
-                        response.body_mut().sent_by(&sending);
+                        if let Err(status) = response.body_mut().sent_by(&sending, &server.0.unread) {
+                            response = server.refuse(&status);
+                        }
                         Ok::<_, std::convert::Infallible>(response)
                     }
                 });
                 let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-                let connection = bulk::drive(Box::pin(watcher.watch(connection)), sending, there);
+                let connection = watcher.watch(connection);
+                let connection = async move {
+                    tokio::select! {
+                        ended = connection => ended.map_err(|error| error.to_string()),
+                        () = close.notified() => Err("its client reads nothing, and others need the room".to_owned()),
+                    }
+                };
+                let connection = bulk::drive(Box::pin(connection), sending, there);
                 // Who opens a connection and asks nothing has no business with one.
                 let silent = async {
                     tokio::time::sleep(PATIENCE).await;

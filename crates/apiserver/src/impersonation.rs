@@ -229,15 +229,12 @@ impl Asker<'_> {
     fn about(&self, mode: Mode, group: &str, resource: &str, name: &str) -> RequestInfo {
         RequestInfo {
             is_resource: true,
-            path: String::new(),
             verb: mode.verb().into(),
             group: group.into(),
             version: "v1".into(),
-            namespace: String::new(),
             resource: resource.into(),
-            subresource: String::new(),
             name: name.into(),
-            field_selector: String::new(),
+            ..RequestInfo::default()
         }
     }
 

@@ -49,6 +49,7 @@ mod server;
 mod signer;
 mod table;
 mod transactions;
+mod unread;
 pub mod user;
 mod verbs;
 mod watches;

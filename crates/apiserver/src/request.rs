@@ -24,6 +24,8 @@ pub struct RequestInfo {
     pub resource: String,
     /// The part of the object in question: `status`, `scale`, …
     pub subresource: String,
+    /// Whether the path goes on behind that, as it does for what a proxy is to pass on.
+    pub deeper: bool,
     /// The object's name.
     pub name: String,
     /// What a list, a watch or the deletion of a collection selects by fields, as sent.
@@ -119,8 +121,9 @@ impl RequestInfo {
         if let Some(name) = parts.get(1) {
             info.name = name.to_string();
         }
-        if parts.len() > 2 {
-            info.subresource = parts[2..].join("/");
+        if let Some(part) = parts.get(2) {
+            info.subresource = part.to_string();
+            info.deeper = parts.len() > 3;
         }
         if info.verb == "get" && (watch_path || (info.name.is_empty() && query.flag("watch"))) {
             info.verb = "watch".into();
@@ -312,6 +315,7 @@ mod tests {
         check("POST", "/api/v1/ns/a/persistentvolumeclaims/", "create /v1 ns=a persistentvolumeclaims  sub=");
         check("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection apps/v1 ns=a deployments  sub=");
         check("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", "get apps/v1 ns=a deployments d sub=scale");
+        check("GET", "/api/v1/namespaces/a/services/s:80/proxy/b/c", "get /v1 ns=a services s:80 sub=proxy");
         check("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx", "list /v1 ns= pods x sub=");
         check("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn,metadata.name%3D%3Dx", "list /v1 ns= pods x sub=");
         check("GET", "/api/v1/pods?fieldSelector=metadata.name!%3Dx", "list /v1 ns= pods  sub=");

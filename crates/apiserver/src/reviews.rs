@@ -110,7 +110,6 @@ fn access(cx: &Context, user: &User, spec: &Value) -> Value {
     let info = match resource.is_object() {
         true => RequestInfo {
             is_resource: true,
-            path: String::new(),
             verb: text(resource, "verb").into(),
             group: text(resource, "group"),
             version: text(resource, "version"),
@@ -119,6 +118,7 @@ fn access(cx: &Context, user: &User, spec: &Value) -> Value {
             subresource: text(resource, "subresource"),
             name: text(resource, "name"),
             field_selector: selected(&resource["fieldSelector"]),
+            ..RequestInfo::default()
         },
         false => RequestInfo { path: text(path, "path"), verb: text(path, "verb").into(), ..RequestInfo::default() },
     };

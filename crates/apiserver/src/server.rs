@@ -146,6 +146,8 @@ pub struct Inner {
     pub(crate) audit: Option<Audit>,
     /// The watches that run.
     pub(crate) watches: crate::watches::Watches,
+    /// What clients have not read yet.
+    pub(crate) unread: crate::unread::Unread,
     stop: watch::Sender<bool>,
     /// Counts changes of the catalog, for caches made from it.
     pub generation: AtomicUsize,
@@ -220,6 +222,7 @@ impl Server {
             bodies: Bodies::new(),
             audit: options.audit,
             watches: Default::default(),
+            unread: Default::default(),
             stop: watch::channel(false).0,
             generation: AtomicUsize::new(0),
             documents: Mutex::default(),

@@ -289,7 +289,6 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
     let verb = write.verb;
     let mut info = RequestInfo {
         is_resource: true,
-        path: String::new(),
         verb: if verb == Verb::Check { "get".into() } else { verb.name().into() },
         group: write.group.to_string(),
         version: write.version.to_string(),
@@ -297,7 +296,7 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
         resource: write.resource.to_string(),
         subresource: write.subresource.to_string(),
         name: write.name.to_string(),
-        field_selector: String::new(),
+        ..RequestInfo::default()
     };
     let catalog = cx.server.catalog();
     let resource =

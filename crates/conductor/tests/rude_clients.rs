@@ -328,3 +328,42 @@ fn a_body_that_nobody_reads_does_not_cost_the_connection() {
         }
     });
 }
+
+#[test]
+fn lists_that_nobody_reads_are_no_more_than_so_much_and_give_way() {
+    let directory = tempfile::tempdir().expect("makes a directory");
+    let mut conductor = Conductor::start(&directory.path().join("data"), &[]);
+    let endpoint = conductor.endpoint.clone();
+    block_on(async {
+        for number in 0..32 {
+            let text = "x".repeat(900_000);
+            let body = format!(r#"{{"metadata":{{"name":"large-{number}"}},"data":{{"text":"{text}"}}}}"#);
+            let made = endpoint.request("POST", MAPS, Some((JSON, body.as_bytes()))).await.expect("answers");
+            assert_eq!(made.code, 201);
+        }
+        // The head is read, the rest is left.
+        let ask = async || {
+            let connection = endpoint.connect().await.expect("connects");
+            connection.watch(MAPS).await.expect("answers")
+        };
+        let mut deaf = Vec::new();
+        loop {
+            let asked = ask().await;
+            if asked.code == 429 {
+                break;
+            }
+            assert_eq!(asked.code, 200);
+            deaf.push(asked);
+            assert!(deaf.len() < 80, "all of them are kept");
+        }
+        serves(&endpoint, "unread").await;
+        let again = async {
+            while ask().await.code != 200 {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), again).await.is_ok(), "who reads nothing stays");
+    });
+    assert!(conductor.is_alive());
+    assert!(!conductor.log().contains("panicked"), "{}", conductor.log());
+}

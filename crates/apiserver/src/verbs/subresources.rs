@@ -21,7 +21,7 @@ use crate::write::Change;
 /// Answers a request about a part of an object.
 pub async fn run(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
     let (resource, info) = (&cx.resource, &cx.info);
-    if info.name.is_empty() {
+    if info.name.is_empty() || (info.deeper && info.subresource != "proxy") {
         return Err(Status::no_such_path());
     }
     let Some(sub) = resource.subresource(&info.subresource) else {
