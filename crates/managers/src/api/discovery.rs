@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use conductor_claims::types::group_of;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -75,6 +76,10 @@ impl Discovery {
 
     pub(super) fn forget(&self, api_version: &str) {
         self.groups.lock().remove(api_version);
+    }
+
+    pub(super) fn forget_group(&self, group: &str) {
+        self.groups.lock().retain(|api_version, _| group_of(api_version) != group);
     }
 
     async fn read(&self, api: &Api, api_version: &str) -> Result<HashMap<String, Arc<Served>>, Failure> {

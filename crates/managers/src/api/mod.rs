@@ -28,7 +28,9 @@ const DEFINED: Duration = Duration::from_secs(10);
 
 /// What an answer may look like: whole, or only its metadata where the server can leave out the rest.
 pub(crate) const WHOLE: &str = "application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(crate) const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Under which name our fields are owned.
 pub const FIELD_MANAGER: &str = "conductor";
@@ -204,7 +206,7 @@ impl Api {
         let mut all = Vec::new();
         let mut token = String::new();
         loop {
-            let page = self.page(&path, selector, &token).await?;
+            let page = self.page(&path, selector, &token, WHOLE).await?;
             all.extend(page.items.into_iter().map(|Lean(object)| typed(object, api_version, kind)));
             token = page.metadata.next.unwrap_or_default();
             if token.is_empty() {
@@ -221,6 +223,11 @@ impl Api {
     /// Forgets which kinds a group has, for who knows that they have just changed.
     pub(crate) fn look_again(&self, api_version: &str) {
         self.discovery.forget(api_version);
+    }
+
+    /// The same for every version of a group.
+    pub(crate) fn look_again_at_group(&self, group: &str) {
+        self.discovery.forget_group(group);
     }
 
     /// Waits until what was just defined can be asked for.
@@ -248,7 +255,7 @@ impl Api {
         self.call(Method::PATCH, &path, APPLY, object.to_string().into_bytes()).await
     }
 
-    async fn page(&self, path: &str, selector: &str, token: &str) -> Result<Page, Failure> {
+    async fn page(&self, path: &str, selector: &str, token: &str, accept: &'static str) -> Result<Page, Failure> {
         let mut path = format!("{path}?limit=500");
         if !selector.is_empty() {
             path += &format!("&labelSelector={}", escaped(selector));
@@ -256,7 +263,7 @@ impl Api {
         if !token.is_empty() {
             path += &format!("&continue={}", escaped(token));
         }
-        let bytes = self.call_bytes(Method::GET, &path, JSON, Vec::new()).await?;
+        let bytes = self.answer(Method::GET, &path, JSON, accept, Vec::new()).await?;
         serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))
     }
 }

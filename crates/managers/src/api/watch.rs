@@ -9,7 +9,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use super::{Api, Failure, JSON, Lean, WHOLE, escaped, typed};
+use super::{Api, Failure, JSON, Lean, METADATA, METADATA_LIST, WHOLE, escaped, typed};
 
 /// Namespace and name of every object there is.
 pub type Names = HashSet<(String, String)>;
@@ -35,6 +35,8 @@ pub struct Watch {
     pub namespace: String,
     /// Only with these labels; empty: any.
     pub selector: String,
+    /// Only the metadata of its objects, which may be large.
+    pub lean: bool,
 }
 
 #[derive(serde::Deserialize)]
@@ -50,7 +52,19 @@ const OPEN: u64 = 290;
 impl Watch {
     /// Everything of a kind.
     pub fn all(api_version: &str, kind: &str) -> Watch {
-        Watch { api_version: api_version.into(), kind: kind.into(), namespace: String::new(), selector: String::new() }
+        Watch {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: String::new(),
+            selector: String::new(),
+            lean: false,
+        }
+    }
+
+    /// Only the metadata of objects.
+    pub fn lean(mut self) -> Watch {
+        self.lean = true;
+        self
     }
 
     /// Only objects with a label.
@@ -95,7 +109,8 @@ impl Watch {
         let mut token = String::new();
         let mut version;
         loop {
-            let page = api.page(&path, &self.selector, &token).await?;
+            let accept = if self.lean { METADATA_LIST } else { WHOLE };
+            let page = api.page(&path, &self.selector, &token, accept).await?;
             version = page.metadata.version;
             for Lean(object) in page.items {
                 let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
@@ -123,7 +138,8 @@ impl Watch {
         if !self.selector.is_empty() {
             query += &format!("&labelSelector={}", escaped(&self.selector));
         }
-        let mut body = api.open(Method::GET, &query, JSON, WHOLE, Vec::new()).await?.into_body();
+        let accept = if self.lean { METADATA } else { WHOLE };
+        let mut body = api.open(Method::GET, &query, JSON, accept, Vec::new()).await?.into_body();
         let mut buffer = BytesMut::new();
         loop {
             let patience = Duration::from_secs(OPEN + 30);

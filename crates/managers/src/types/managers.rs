@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{API_VERSION, Types};
-use crate::api::{FIELD_MANAGER, Failure, JSON, MERGE};
+use crate::api::{FIELD_MANAGER, Failure, JSON, MERGE, typed};
 use crate::clock::now;
 use crate::desk::Desk;
 use crate::expressions::Evaluator;
@@ -53,7 +53,11 @@ const KEPT: &str = "PoolsKept";
 impl Types {
     /// Tells every desk what the managers serve, and every manager how it stands.
     pub(super) async fn serve(&self) -> Result<(), Failure> {
-        let managers: Vec<Value> = self.known.lock().managers.values().cloned().collect();
+        let managers: Vec<Value> = {
+            let mut known = self.known.lock();
+            known.awaited = false;
+            known.managers.values().cloned().collect()
+        };
         for desk in self.desks.all() {
             // which StorageClass stands in is said on it, and who makes volumes of it as well
             if matches!(desk.kind, Kind::Generated(_)) {
@@ -64,6 +68,7 @@ impl Types {
         for manager in &managers {
             self.report(manager, &managers).await?;
         }
+        self.forget_unasked();
         Ok(())
     }
 
@@ -139,35 +144,34 @@ impl Types {
     }
 
     /// What is missing for a class to make resources here (`None`: nothing, or it makes none), and the most it makes of each capacity.
-    async fn means(&self, kind: &Kind, class: &Value) -> Result<(Option<String>, Most), Failure> {
-        let templates: Vec<Value> = match kind {
+    async fn means(&self, kind: &Kind, class: &Arc<Value>) -> Result<(Option<String>, Most), Failure> {
+        let (maker, templates): (Arc<Value>, Vec<Value>) = match kind {
             Kind::Generated(_) => {
                 let fields = class_fields(class);
                 let many = fields["templates"].as_array().into_iter().flatten().map(|t| t["template"].clone());
-                many.chain(Some(fields["template"].clone())).filter(Value::is_object).collect()
+                (class.clone(), many.chain(Some(fields["template"].clone())).filter(Value::is_object).collect())
             }
-            Kind::Volumes if text(&class["provisioner"]) != PROVISIONER => Vec::new(),
+            Kind::Volumes if text(&class["provisioner"]) != PROVISIONER => (class.clone(), Vec::new()),
             Kind::Volumes => {
                 let name = text(&class["parameters"]["template"]);
                 let Some(template) = self.cx.api.get(TEMPLATE.0, TEMPLATE.1, "", name).await? else {
                     let lack = format!("there is no {} {name:?}, which its parameters name", TEMPLATE.1);
                     return Ok((Some(lack), Most::new()));
                 };
-                vec![template["spec"]["template"].clone()]
+                let templates = vec![template["spec"]["template"].clone()];
+                (Arc::new(typed(template, TEMPLATE.0, TEMPLATE.1)), templates)
             }
         };
         for template in &templates {
-            let (api_version, kind) = (text(&template["apiVersion"]), text(&template["kind"]));
-            match self.cx.api.served(api_version, kind).await {
-                Err(failure) if failure.code == 404 => {
-                    let lack = format!("kind {kind} of {api_version} is not served here: install its provider");
-                    return Ok((Some(lack), Most::new()));
-                }
-                other => other.map(drop)?,
-            }
-            if let Some(lack) = self.lack_of(template, class) {
+            if let Some(lack) = self.unserved(template).await? {
                 return Ok((Some(lack), Most::new()));
             }
+        }
+        if let Some(fault) = self.faults(kind, &maker, &templates).await? {
+            return Ok((Some(fault), Most::new()));
+        }
+        if let Some(lack) = templates.iter().find_map(|template| self.lack_of(template, class)) {
+            return Ok((Some(lack), Most::new()));
         }
         let known = self.known.lock();
         let kinds: Vec<&Value> = known.providers.values().flat_map(kinds_of).collect();

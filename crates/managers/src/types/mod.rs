@@ -1,6 +1,7 @@
 //! ResourceTypes and Managers: which types are served here, with which classes.
 
 mod definitions;
+mod judged;
 mod managers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::api::{Names, Sink, Watch};
 use crate::desk::Context;
 use crate::runtime::Desks;
+use judged::Judged;
 
 /// Group and version of our own kinds.
 pub(crate) const API_VERSION: &str = "conductor.io/v1alpha1";
@@ -27,6 +29,14 @@ struct Known {
     managers: BTreeMap<String, Value>,
     /// What providers say of the kinds they make.
     providers: BTreeMap<String, Value>,
+    /// The definitions there are, each in its version.
+    definitions: BTreeMap<String, String>,
+    /// Those that are gone, of groups of kinds that classes make.
+    undefined: BTreeSet<String>,
+    /// The groups of kinds that classes make.
+    groups: BTreeSet<String>,
+    /// Whether what is served does not go with the definitions there are: it is about to.
+    awaited: bool,
     /// Types to be looked at.
     dirty: BTreeSet<String>,
     /// Whether the managers are to be looked at.
@@ -39,6 +49,7 @@ pub(crate) struct Types {
     desks: Arc<Desks>,
     workers: usize,
     known: Mutex<Known>,
+    judged: Mutex<Judged>,
     changed: Notify,
     busy: AtomicBool,
     synced: AtomicBool,
@@ -57,6 +68,7 @@ impl Types {
             desks: desks.clone(),
             workers,
             known: Mutex::default(),
+            judged: Mutex::default(),
             changed: Notify::new(),
             busy: AtomicBool::new(false),
             synced: AtomicBool::new(false),
@@ -67,8 +79,7 @@ impl Types {
             let sink = Arc::new(TypeSink { types: types.clone(), shows });
             tasks.spawn(Watch::all(API_VERSION, kind).run(cx.api.clone(), sink));
         }
-        let definitions = Watch::all("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-        let definitions = definitions.labelled("app.kubernetes.io/managed-by=conductor");
+        let definitions = Watch::all("apiextensions.k8s.io/v1", "CustomResourceDefinition").lean();
         tasks.spawn(definitions.run(cx.api.clone(), Arc::new(DefinitionSink(types.clone()))));
         let working = types.clone();
         tasks.spawn(async move { working.work().await });
@@ -118,7 +129,7 @@ impl Types {
         loop {
             let idle = tokio::time::timeout(REFRESH, self.changed.notified()).await.is_err();
             let changes: u64 = self.desks.all().iter().map(|desk| desk.changes.load(Ordering::Relaxed)).sum();
-            let refresh = idle && changes != counted;
+            let refresh = idle && (changes != counted || self.known.lock().awaited);
             self.busy.store(true, Ordering::Release);
             let (dirty, mut managers) = {
                 let mut known = self.known.lock();
@@ -150,13 +161,43 @@ impl Types {
     }
 }
 
-/// A definition that somebody deletes is made again.
+/// A definition of ours that somebody deletes is made again; what classes make is judged by the definitions there are.
 struct DefinitionSink(Arc<Types>);
 
+impl DefinitionSink {
+    /// Notes which version of a definition there is, if any.
+    fn note(&self, name: &str, version: Option<&str>) {
+        let group = name.split_once('.').map_or("", |(_, group)| group);
+        let concerns = {
+            let mut known = self.0.known.lock();
+            let before = match version {
+                Some(version) => known.definitions.insert(name.to_owned(), version.to_owned()),
+                None => known.definitions.remove(name),
+            };
+            let concerns = before.as_deref() != version && known.groups.contains(group);
+            known.managers_dirty |= concerns;
+            if version.is_some() {
+                known.undefined.remove(name);
+            } else if concerns {
+                known.undefined.insert(name.to_owned());
+            }
+            concerns
+        };
+        if concerns {
+            self.0.cx.api.look_again_at_group(group);
+            self.0.changed.notify_one();
+        }
+    }
+}
+
 impl Sink for DefinitionSink {
-    fn apply(&self, _: Value) {}
+    fn apply(&self, object: Value) {
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+        self.note(text("name"), Some(text("resourceVersion")));
+    }
 
     fn delete(&self, object: Value) {
+        self.note(object["metadata"]["name"].as_str().unwrap_or_default(), None);
         let kind = object["metadata"]["annotations"][TYPE].as_str().unwrap_or_default();
         let stays = {
             let mut known = self.0.known.lock();
@@ -173,7 +214,14 @@ impl Sink for DefinitionSink {
         }
     }
 
-    fn synced(&self, _: &Names) {}
+    fn synced(&self, names: &Names) {
+        let gone: Vec<String> = {
+            let known = self.0.known.lock();
+            let there = |name: &String| names.contains(&(String::new(), name.clone()));
+            known.definitions.keys().filter(|name| !there(name)).cloned().collect()
+        };
+        gone.iter().for_each(|name| self.note(name, None));
+    }
 }
 
 #[derive(Clone, Copy)]
