@@ -25,14 +25,14 @@ fn connected(details: &std::collections::BTreeMap<String, String>) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client runs")
 }
 
-/// A database of 3Gi for three claims.
+/// A database of 3Gi for up to four claims.
 fn shared_database(world: &World, kind: &str, spec: serde_json::Value) {
     world.create(
         RESOURCES,
         &json!({
             "apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": "multi"},
             "spec": {
-                "class": "multi", "engine": "sql", "maxClaims": 3, "reclaimPolicy": "Recycle", "capacity": {"storage": "3Gi"},
+                "class": "multi", "engine": "sql", "maxClaims": 4, "reclaimPolicy": "Recycle", "capacity": {"storage": "3Gi"},
                 "template": {"apiVersion": "database.local.conductor.io/v1alpha1", "kind": kind, "spec": spec},
             },
         }),
@@ -221,6 +221,49 @@ fn an_open_transaction_of_one_claim_stands_in_nobodys_way() {
     let left = format!("select count(*) from pg_roles where rolname = '{}'", a["username"]);
     assert_eq!(sql(&b, &left).as_deref(), Ok("0"));
     sql(&b, "drop table held").expect("is everyone's now");
+}
+
+/// The same for MariaDB, where not a transaction but a table that is locked or being made is in the way.
+#[test]
+fn a_locked_table_of_one_claim_stands_in_nobodys_way() {
+    if !has("MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::with(&[("CONDUCTOR_LOOK_AGAIN_SECONDS", "3600")]);
+    shared_database(&world, "MariaDBInstance", json!({}));
+    for name in ["a", "b"] {
+        claim(&world, name, json!({"class": "multi"}));
+    }
+    let (a, b) = (world.details(CLAIMS, "a"), world.details(CLAIMS, "b"));
+    let (path, _) = behind(&world, "b");
+    sql(&a, "create table held as select 1 as one").expect("may");
+    let login = [format!("-h{}", b["host"]), format!("-P{}", b["port"]), format!("-u{}", b["username"])];
+    let mut open = Command::new("mariadb");
+    open.args(["--no-defaults", "--protocol=tcp", "-nBN"]).args(login).arg(&b["database"]);
+    open.env("MYSQL_PWD", &b["password"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut open = open.spawn().expect("runs");
+    let mut input = open.stdin.take().expect("is piped");
+    input.write_all(b"lock tables held write;\nselect one from held;\n").expect("is read");
+    let mut answer = String::new();
+    BufReader::new(open.stdout.take().expect("is piped")).read_line(&mut answer).expect("answers");
+    assert_eq!(answer.trim(), "1");
+    claim(&world, "c", json!({"class": "multi"}));
+    assert_eq!(sql_soon(&world.details(CLAIMS, "c"), "select 2"), "2");
+    assert!(ready(&world.get(&path).expect("is there")));
+
+    input.write_all(b"unlock tables;\ncreate table long_one as select sleep(600);\n").expect("is read");
+    let running = "select id from information_schema.processlist where info like 'create table long_one%'";
+    let id = soon("making a table", || sql(&b, running).ok().filter(|id| !id.is_empty()));
+    world.delete_now(&format!("{CLAIMS}/a"));
+    let said = world.until(&path, "saying what it waits for", |i| condition(i, "Cleared")["reason"] == "Locked");
+    assert!(ready(&said), "{said:#}");
+    assert!(condition(&said, "Cleared")["message"].as_str().is_some_and(|m| m.contains(&a["username"])), "{said:#}");
+    assert!(sql(&a, "select 1").is_err(), "the login is ended all the same");
+    claim(&world, "d", json!({"class": "multi"}));
+    assert_eq!(sql_soon(&world.details(CLAIMS, "d"), "select one from held"), "1");
+    sql(&b, &format!("kill {id}")).expect("is its own");
+    world.until(&path, "cleared", |i| condition(i, "Cleared")["status"] == "True");
+    let _ = (open.kill(), open.wait());
 }
 
 /// Somebody deletes the provider's Secret: those who use the database go on, and get the next login as by a rotation.

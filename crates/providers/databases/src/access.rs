@@ -68,11 +68,12 @@ struct Kept {
 }
 
 /// Whether something was done; what somebody's transaction holds is said, and tried again later.
-fn cleared(outcome: Result<(), Refused>, report: &mut Report) -> Result<bool, Trouble> {
+fn cleared<E: Engine>(outcome: Result<(), Refused>, report: &mut Report) -> Result<bool, Trouble> {
     match outcome {
         Err(Refused::Locked(what)) => {
             let message = format!(
-                "an open transaction holds {what}: it is tried again until that ends (pg_stat_activity says whose it is, and since when)"
+                "an open transaction holds {what}: it is tried again until that ends ({} says whose it is, and since when)",
+                E::SESSIONS
             );
             report.conditions.retain(|condition| condition.kind != CLEARED);
             report.conditions.push(Condition::new(CLEARED, false, "Locked", message));
@@ -161,18 +162,18 @@ impl Target<'_> {
                 None if gone => self.beside::<E>(connect, &user, rotated).await?,
                 None => {
                     let login = E::next_login(&user, rotated.max(1), None, credentials::password()?);
-                    if !cleared(E::bring(connect, &self.wanted(&login), false).await, report)? {
+                    if !cleared::<E>(E::bring(connect, &self.wanted(&login), false).await, report)? {
                         continue;
                     }
                     login
                 }
             };
-            if retired && !cleared(E::retire(connect, &self.wanted(&login)).await, report)? {
+            if retired && !cleared::<E>(E::retire(connect, &self.wanted(&login)).await, report)? {
                 report.status.remove("retired");
             }
             all.insert(uid, self.connection::<E>(&login));
         }
-        cleared(E::dismiss(connect, self.database, &users).await, report)?;
+        cleared::<E>(E::dismiss(connect, self.database, &users).await, report)?;
         Ok(all)
     }
 
@@ -310,7 +311,7 @@ impl Target<'_> {
             report.again = Some(Duration::from_secs(left).min(AGAIN));
             return Ok(());
         }
-        if !cleared(E::retire(connect, &self.wanted(login)).await, report)? {
+        if !cleared::<E>(E::retire(connect, &self.wanted(login)).await, report)? {
             return Ok(());
         }
         report.status.insert("retired".into(), json!(rotated));

@@ -118,7 +118,7 @@ fn refused(words: &str) -> Refused {
         Refused::Denied(shown)
     } else if says(&unreachable) {
         Refused::Unreachable(shown)
-    } else if words.contains("due to lock timeout") {
+    } else if says(&["due to lock timeout", "ERROR 1205"]) {
         Refused::Locked("what is to be changed".into())
     } else {
         Refused::Failed(shown)
@@ -150,6 +150,7 @@ mod tests {
         check("psql: error: connection to server at \"127.0.0.1\", port 1 failed: Connection refused", "unreachable");
         check("ERROR 1045 (28000): Access denied for user 'app'@'127.0.0.1' (using password: YES)", "denied");
         check("ERROR 2002 (HY000): Can't connect to server on '127.0.0.1' (115)", "unreachable");
+        check("ERROR 1205 (HY000) at line 1: Lock wait timeout exceeded; try restarting transaction", "locked");
         check("ERROR 1064 (42000) at line 1: You have an error in your SQL syntax", "failed");
     }
 }

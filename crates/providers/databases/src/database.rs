@@ -6,18 +6,23 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use conductor_claims::lifecycle::condition_of;
 use conductor_local::{BoxFuture, Finding, Home, Kind, Lack, Object, Report, Scene, Scrubbed, Trouble, home, owner};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::API_VERSION;
 use crate::access::{Target, tell_size, verified};
-use crate::client::Client;
+use crate::client::{Client, Refused};
 use crate::credentials::{self, Login};
-use crate::engine::{DatabaseSpec, Engine, Shared, bytes};
+use crate::engine::{DatabaseSpec, Engine, Seen, Shared, bytes};
+use crate::installation::{Installation, Owner};
 
-/// One at a time changes what is kept for all of them.
+/// One at a time changes which servers are remembered.
 static KEEPING: Mutex<()> = Mutex::new(());
+
+/// Why nothing is done about an object whose database is another data directory's.
+const FOREIGN: &str = "Foreign";
 
 /// How many may connect to one of them where it does not say.
 const CONNECTIONS: u32 = 20;
@@ -42,23 +47,17 @@ impl<E: Engine> Database<E> {
         Database { client: scene.client.clone(), home: scene.home.clone(), engine: PhantomData }
     }
 
-    /// What marks everything this Conductor has made: several may share one server.
-    fn installation(&self) -> Result<String, Trouble> {
-        let _alone = KEEPING.lock();
-        let file = self.home.path().join("installation");
-        match fs::read_to_string(&file) {
-            Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
-            _ => {
-                let id = credentials::random(12)?;
-                self.home.make("", None).map_err(Trouble::io("make the provider's directory"))?;
-                home::write_whole(&file, id.as_bytes(), 0o600).map_err(Trouble::io("keep the installation's name"))?;
-                Ok(id)
+    /// The installation, and why an object's database in a server is not its to touch, if it is not.
+    fn owner(&self, seen: &Seen, database: &str, shared: &Shared) -> Result<(Installation, Owner), Trouble> {
+        let installation = Installation::of(&self.home)?;
+        let owner = installation.owner(&self.home, &seen.mark);
+        match owner {
+            Owner::Other(why) => {
+                let (host, port) = (&shared.host, shared.port);
+                Err(Trouble::new(FOREIGN, format!("there is a database {database} on {host}:{port}: {why}")))
             }
+            owner => Ok((installation, owner)),
         }
-    }
-
-    fn mark(&self, object: &Object) -> Result<String, Trouble> {
-        Ok(format!("conductor {} {}", self.installation()?, object.uid()))
     }
 
     /// The server that a spec names.
@@ -117,8 +116,12 @@ impl<E: Engine> Database<E> {
         let client = E::client()?;
         let (shared, maintenance) = self.shared(object, &spec).await?;
         let connect = connector::<E>(&client, &shared, maintenance);
-        let (database, mark) = (name_of(object), self.mark(object)?);
-        let mut size = E::size(&connect, &database, &mark).await?;
+        let database = name_of(object);
+        let seen = E::look(&connect, &database).await?;
+        let (installation, owner) = self.owner(&seen, &database, &shared)?;
+        let mark = installation.mark(object.uid());
+        // what was never ready and does not say that it is done was only begun
+        let mut size = seen.size.filter(|_| seen.comment == mark || object.was_ready());
         let scrub = object.scrub_wanted();
         if size.is_none() && object.was_ready() && scrub.is_none() {
             let message = format!(
@@ -142,6 +145,13 @@ impl<E: Engine> Database<E> {
         };
         let grace = spec.rotation_grace_seconds;
         let create = size.is_none() || scrub.is_some();
+        if !create && owner == Owner::Unmarked {
+            match E::mark(&connect, &database, &mark).await {
+                // at the next look: until then it bears one that is as good
+                Err(Refused::Locked(_)) => {}
+                marked => marked?,
+            }
+        }
         let old = if scrub.is_some() { credentials::current(&self.client, object, None).await? } else { None };
         let fresh = create && object.status("connectionSecretRef").is_null();
         let mut report =
@@ -154,7 +164,7 @@ impl<E: Engine> Database<E> {
             report.scrubbed = Some(Scrubbed { number, outcome: outcome.await });
         }
         if create {
-            size = E::size(&connect, &database, &mark).await?;
+            size = E::look(&connect, &database).await?.size;
         }
         // what the class does not say about the engine is the class' to know: MariaDB may be offered as mysql
         if let Some(engine) = &spec.engine {
@@ -175,9 +185,24 @@ impl<E: Engine> Database<E> {
             Err(trouble) => return Err(trouble),
         };
         let client = E::client()?;
-        let connect = connector::<E>(&client, &shared.0, shared.1);
-        E::erase(&connect, &name_of(object)).await.map_err(Trouble::from)
+        let (shared, maintenance) = shared;
+        let (connect, database) = (connector::<E>(&client, &shared, maintenance), name_of(object));
+        self.owner(&E::look(&connect, &database).await?, &database, &shared).map_err(|mut trouble| {
+            trouble.message += "; for this object to go without it, set its metadata.finalizers to []";
+            trouble
+        })?;
+        E::erase(&connect, &database).await.map_err(Trouble::from)
     }
+}
+
+/// What an audit says of an object whose database is another's.
+fn foreign(object: &Object) -> Option<Finding> {
+    let (_, reason, message) = condition_of(&object.0, "Ready")?;
+    (reason == FOREIGN).then(|| Finding {
+        object: format!("{} {}/{}", object.0["kind"].as_str().unwrap_or_default(), object.namespace(), object.name()),
+        invariant: "database-is-own".into(),
+        message: message.to_owned(),
+    })
 }
 
 fn connector<'a, E: Engine>(
@@ -237,13 +262,13 @@ impl<E: Engine> Kind for Database<E> {
                 Err(_) if objects.is_empty() => return Ok(Vec::new()),
                 Err(lack) => return Err(lack.into()),
             };
-            let prefix = format!("conductor {} ", self.installation()?);
-            let mut found = Vec::new();
+            let prefixes = Installation::of(&self.home)?.prefixes();
+            let mut found: Vec<Finding> = objects.iter().filter_map(foreign).collect();
             for secret in self.remembered() {
                 // one that was taken off the list is the administrator's alone
                 let Some((shared, maintenance)) = self.registered(&secret).await? else { continue };
                 let connect = connector::<E>(&client, &shared, maintenance);
-                let marked = match E::marked(&connect, &prefix).await {
+                let marked = match E::marked(&connect, &prefixes).await {
                     Ok(marked) => marked,
                     Err(refused) => {
                         found.push(Finding {

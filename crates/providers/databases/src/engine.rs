@@ -68,6 +68,26 @@ pub struct Access<'a> {
     pub connections: Option<u32>,
 }
 
+/// A database in a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// How many bytes it holds; `None`: there is no such database.
+    pub size: Option<u64>,
+    /// What says whose it is.
+    pub mark: String,
+    /// What is said of the database itself, last when it is made: anyone who uses it may change that later.
+    pub comment: String,
+}
+
+impl Seen {
+    /// Size, mark and comment as the first row has them, tab-separated.
+    pub fn of(rows: &[String]) -> Seen {
+        let mut fields = rows.first().map(String::as_str).unwrap_or_default().splitn(3, '\t').map(str::to_owned);
+        let mut next = || fields.next().unwrap_or_default();
+        Seen { size: next().parse().ok(), mark: next(), comment: next() }
+    }
+}
+
 /// What an instance is asked to be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -197,6 +217,8 @@ pub trait Engine: Send + Sync + 'static {
     const ACCOUNTS: &'static [&'static str];
     /// Its usual port.
     const PORT: u16;
+    /// Where a server says whose transactions are open.
+    const SESSIONS: &'static str;
     /// Settings that a server here stands on, in lower case with underscores: nobody else's.
     const OWN_SETTINGS: &'static [&'static str];
 
@@ -282,8 +304,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Drops a database and its logins, if they are there.
     fn erase(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<()>;
 
-    /// How many bytes a database holds; `None`: there is no such database, or it is not marked so.
-    fn size(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str, mark: &str) -> impl Answer<Option<u64>>;
+    /// Looks at a database.
+    fn look(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<Seen>;
+
+    /// Marks a database that is there, and its logins.
+    fn mark(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str, mark: &str) -> impl Answer<()>;
 
     /// Whether the server has a database.
     fn has(connect: &(dyn Fn(Option<&str>) -> Client + Sync), database: &str) -> impl Answer<bool>;
@@ -294,7 +319,7 @@ pub trait Engine: Send + Sync + 'static {
     /// What was made in a server by those whose marks begin so: what it is, and its name.
     fn marked(
         connect: &(dyn Fn(Option<&str>) -> Client + Sync),
-        prefix: &str,
+        prefixes: &[String],
     ) -> impl Answer<Vec<(&'static str, String)>>;
 
     /// The server's version, as it says itself.

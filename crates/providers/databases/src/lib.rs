@@ -11,6 +11,7 @@ mod database;
 mod definitions;
 mod engine;
 mod grant;
+mod installation;
 mod instance;
 mod layout;
 mod mariadb;

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::{Login, is_claim_user};
-use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
+use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Seen, Server, said_version, satisfies};
 use crate::refusals::between;
 
 /// MariaDB.
@@ -49,6 +49,7 @@ impl Engine for MariaDb {
     const ENGINE: &'static str = "mariadb";
     const ACCOUNTS: &'static [&'static str] = &["mysql"];
     const PORT: u16 = 3306;
+    const SESSIONS: &'static str = "information_schema.processlist";
     const OWN_SETTINGS: &'static [&'static str] = &[
         "bind_address",
         "datadir",
@@ -193,10 +194,13 @@ impl Engine for MariaDb {
         let Access { database, login: Login { username, password }, superuser, mark, connections } = access;
         let mut sql = String::new();
         if create {
-            sql += &format!("create database if not exists {database} character set utf8mb4 comment '{mark}';\n");
+            sql += &format!(
+                "create database if not exists {database} character set utf8mb4 comment '{mark}';\n\
+                 alter database {database} comment '{mark}';\n"
+            );
         }
         sql += &format!(
-            "alter database {database} comment '{mark}';\ncreate user if not exists '{username}'@'%';\n\
+            "create user if not exists '{username}'@'%';\n\
              alter user '{username}'@'%' identified by '{password}' with max_user_connections {} account unlock;\n\
              grant all on `{}`.* to '{username}'@'%';\n",
             connections.unwrap_or(0),
@@ -256,17 +260,23 @@ impl Engine for MariaDb {
         let client = connect(None);
         let mut gone = claim_users(&client, database).await?;
         gone.retain(|user| !kept.contains(user));
+        let mut locked = Ok(());
         for user in gone {
             client.run(&format!("alter user '{user}'@'%' account lock;\nkill user '{user}';\n")).await?;
             // what it has defined for all of them, such as a view, works for as long as there is such a user
-            let defined =
-                |table: &str| format!("exists (select 1 from information_schema.{table} where definer = '{user}@%')");
-            let defined = ["views", "routines", "triggers", "events"].map(defined).join(" or ");
-            if client.run(&format!("select {defined};\n")).await?.first().is_some_and(|answer| answer == "0") {
-                client.run(&format!("drop user if exists '{user}'@'%';\n")).await?;
+            let defined = [("views", "table"), ("routines", "routine"), ("events", "event"), ("triggers", "trigger")];
+            let defined = defined.map(|(table, of)| {
+                format!("exists (select 1 from information_schema.{table} where {of}_schema = '{database}' and definer = '{user}@%')")
+            });
+            let sql = format!("select {};\nselect @@warning_count;\n", defined.join(" or "));
+            match client.run(&sql).await?.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                ["0", "0"] => client.run(&format!("drop user if exists '{user}'@'%';\n")).await.map(drop)?,
+                // what is being changed is passed over with a warning
+                ["0", ..] => locked = Err(Refused::Locked(format!("what user {user} may have left"))),
+                _ => {}
             }
         }
-        Ok(())
+        locked
     }
 
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
@@ -280,14 +290,16 @@ impl Engine for MariaDb {
         client.run(&sql).await.map(drop)
     }
 
-    async fn size(connect: Connect<'_>, database: &str, mark: &str) -> Result<Option<u64>, Refused> {
+    async fn look(connect: Connect<'_>, database: &str) -> Result<Seen, Refused> {
         let sql = format!(
             "select coalesce((select sum(data_length + index_length) from information_schema.tables where table_schema = '{database}'), 0), \
-             schema_comment from information_schema.schemata where schema_name = '{database}';\n"
+             schema_comment, schema_comment from information_schema.schemata where schema_name = '{database}';\n"
         );
-        let rows = connect(None).run(&sql).await?;
-        let fields = rows.first().and_then(|row| row.split_once('\t'));
-        Ok(fields.filter(|(_, comment)| *comment == mark).and_then(|(size, _)| size.parse().ok()))
+        Ok(Seen::of(&connect(None).run(&sql).await?))
+    }
+
+    async fn mark(connect: Connect<'_>, database: &str, mark: &str) -> Result<(), Refused> {
+        connect(None).run(&format!("alter database {database} comment '{mark}';\n")).await.map(drop)
     }
 
     async fn has(connect: Connect<'_>, database: &str) -> Result<bool, Refused> {
@@ -305,10 +317,12 @@ impl Engine for MariaDb {
         rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
     }
 
-    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(&'static str, String)>, Refused> {
+    async fn marked(connect: Connect<'_>, prefixes: &[String]) -> Result<Vec<(&'static str, String)>, Refused> {
+        let marked = prefixes.iter().map(|prefix| format!("schema_comment like '{prefix}%'"));
+        let marked = marked.collect::<Vec<_>>().join(" or ");
         // a user cannot be marked; one that is made as ours are goes before its database
         let sql = format!(
-            "select 'database', schema_name from information_schema.schemata where schema_comment like '{prefix}%' \
+            "select 'database', schema_name from information_schema.schemata where {marked} \
              union all select 'user', user from mysql.user where user regexp '^c_[0-9a-f]{{32}}(_[0-9a-f]{{16}})?$' \
              and left(user, 34) not in (select schema_name from information_schema.schemata);\n"
         );
@@ -340,9 +354,12 @@ async fn claim_users(client: &Client, database: &str) -> Result<Vec<String>, Ref
     Ok(found)
 }
 
+/// Who waits for a lock stands in everyone's way.
+const WAITS: &str = "--init-command=set lock_wait_timeout = 2, innodb_lock_wait_timeout = 2";
+
 fn connect(client: &Path, user: &str, password: Option<&str>, database: Option<&str>) -> Client {
     // no server gets a file of ours, and no text becomes a command of the client's
-    let safe = ["--no-defaults", "-BN", "--connect-timeout=5", "--local-infile=0", "--binary-mode"];
+    let safe = ["--no-defaults", "-BN", "--connect-timeout=5", "--local-infile=0", "--binary-mode", WAITS];
     let mut arguments: Vec<String> = safe.map(str::to_owned).to_vec();
     arguments.push(format!("--user={user}"));
     arguments.extend(database.map(|database| format!("--database={database}")));

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::{Login, is_claim_user, plain};
-use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Server, said_version, satisfies};
+use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Seen, Server, said_version, satisfies};
 use crate::refusals::between;
 
 /// PostgreSQL.
@@ -51,6 +51,7 @@ impl Engine for Postgres {
     const ENGINE: &'static str = "postgres";
     const ACCOUNTS: &'static [&'static str] = &["postgres"];
     const PORT: u16 = 5432;
+    const SESSIONS: &'static str = "pg_stat_activity";
     const OWN_SETTINGS: &'static [&'static str] = &[
         "config_file",
         "data_directory",
@@ -350,14 +351,24 @@ impl Engine for Postgres {
         client.run(&sql).await.map(drop)
     }
 
-    async fn size(connect: Connect<'_>, database: &str, mark: &str) -> Result<Option<u64>, Refused> {
+    async fn look(connect: Connect<'_>, database: &str) -> Result<Seen, Refused> {
+        // whoever owns a database can change what is said of it, and only an administrator what is said of a role
         let sql = format!(
-            "select pg_catalog.pg_database_size(oid), coalesce(pg_catalog.shobj_description(oid, 'pg_database'), '') \
-             from pg_catalog.pg_database where datname = '{database}';\n"
+            "select d.size, coalesce(r.mark, d.mark), d.mark from (select 1) x left join (select pg_catalog.pg_database_size(oid) as size, \
+             pg_catalog.shobj_description(oid, 'pg_database') as mark from pg_catalog.pg_database where datname = '{database}') d on true \
+             left join (select pg_catalog.shobj_description(oid, 'pg_authid') as mark from pg_catalog.pg_roles \
+             where rolname = '{database}') r on true;\n"
         );
-        let rows = connect(None).run(&sql).await?;
-        let fields = rows.first().and_then(|row| row.split_once('\t'));
-        Ok(fields.filter(|(_, comment)| *comment == mark).and_then(|(size, _)| size.parse().ok()))
+        Ok(Seen::of(&connect(None).run(&sql).await?))
+    }
+
+    async fn mark(connect: Connect<'_>, database: &str, mark: &str) -> Result<(), Refused> {
+        let client = connect(None);
+        let roles = logins(&client, database).await?.into_iter().chain([database.to_owned()]);
+        // the role's last: it is what counts
+        let mut sql = format!("comment on database {database} is '{mark}';\n");
+        sql.extend(roles.map(|role| format!("comment on role {role} is '{mark}';\n")));
+        client.run(&sql).await.map(drop)
     }
 
     async fn has(connect: Connect<'_>, database: &str) -> Result<bool, Refused> {
@@ -379,12 +390,13 @@ impl Engine for Postgres {
         rows.first().and_then(|row| row.parse().ok()).ok_or_else(|| Refused::Failed("no count".into()))
     }
 
-    async fn marked(connect: Connect<'_>, prefix: &str) -> Result<Vec<(&'static str, String)>, Refused> {
+    async fn marked(connect: Connect<'_>, prefixes: &[String]) -> Result<Vec<(&'static str, String)>, Refused> {
+        let any = prefixes.iter().map(|prefix| format!("'{prefix}%'")).collect::<Vec<_>>().join(", ");
         let sql = format!(
             "select 'database', datname from pg_catalog.pg_database \
-             where pg_catalog.shobj_description(oid, 'pg_database') like '{prefix}%' \
+             where pg_catalog.shobj_description(oid, 'pg_database') like any (array[{any}]) \
              union all select 'role', rolname from pg_catalog.pg_roles \
-             where pg_catalog.shobj_description(oid, 'pg_authid') like '{prefix}%';\n"
+             where pg_catalog.shobj_description(oid, 'pg_authid') like any (array[{any}]);\n"
         );
         let rows = connect(None).run(&sql).await?;
         let each = rows.iter().filter_map(|row| row.split_once('\t'));
