@@ -60,7 +60,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let secret =
         api.get("v1", "Secret", namespace, secret).await?.with_context(|| format!("{name} has lost its Secret"))?;
-    let details = decoded(&secret);
+    let mut details = decoded(&secret);
     if args.uri {
         let uri = details.get("uri").context("its Secret has no uri")?;
         anyhow::ensure!(!uri.contains(char::is_control), "uri of its Secret has control characters: it is not shown");
@@ -70,7 +70,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if let Some(why) = unready(&claim) {
         eprintln!("{name} is not ready: {why}");
     }
-    let mut command = client(&details)?;
+    if details.get("uri").is_some_and(|uri| uri.starts_with("tcp://")) {
+        let services = api.list_in("v1", "Service", namespace, "").await.unwrap_or_default();
+        let behind =
+            services.iter().find(|service| service["metadata"]["annotations"][CLAIM] == claim["metadata"]["name"]);
+        if let Some(words) = forwarded(&mut details, behind, !args.arguments.is_empty()) {
+            eprintln!("{name} takes connections at {words}");
+        }
+    }
+    let known = details.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let mut command = client(&details).with_context(|| {
+        format!("{name} has {known}: kubectl get secret {} -n {namespace} -o yaml", text(&secret["metadata"]["name"]))
+    })?;
     command.args(&args.arguments);
     let program = command.get_program().to_string_lossy().into_owned();
     let error = command.exec();
@@ -80,6 +91,45 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         other => other,
     };
     Err(error).with_context(|| format!("cannot run {program}: apt-get install {package}"))
+}
+
+/// The annotation by which a Service uses the claim of a balancer.
+const CLAIM: &str = "network.conductor.io/claim";
+
+/// Makes a request of a connection to a forwarded port where HTTP is behind it, or arguments are there for such a one; else what to say
+/// of the bare connection.
+fn forwarded(details: &mut BTreeMap<String, String>, behind: Option<&Value>, asks: bool) -> Option<String> {
+    let place = details.get("uri")?.strip_prefix("tcp://")?.to_owned();
+    let ports: Vec<&Value> =
+        behind.into_iter().flat_map(|s| s["spec"]["ports"].as_array().into_iter().flatten()).collect();
+    let scheme = ports.first().and_then(|port| scheme(port)).or(asks.then_some("http"));
+    if let Some(scheme) = scheme {
+        details.insert("uri".into(), format!("{scheme}://{place}/"));
+        return None;
+    }
+    let plain = |text: &str| text.replace(char::is_control, " ");
+    Some(match behind {
+        None => format!("{}, and no Service is known to be behind it: annotate one with {CLAIM}", plain(&place)),
+        Some(service) => format!(
+            "{}, which lead to Service {}: what is typed is sent, and Ctrl-C ends it. Its own client connects there as well; if it \
+             speaks HTTP, say so with arguments for curl: -- -i",
+            plain(&place),
+            plain(text(&service["metadata"]["name"]))
+        ),
+    })
+}
+
+/// The scheme of a port of a Service that is HTTP's by what it says, or by its number where it says nothing.
+fn scheme(port: &Value) -> Option<&'static str> {
+    let said = [&port["appProtocol"], &port["name"]].map(text).into_iter().find(|said| !said.is_empty());
+    let is = |word: &str| said.is_some_and(|said| said == word || said.starts_with(&format!("{word}-")));
+    match (said, port["port"].as_u64()) {
+        _ if is("http") => Some("http"),
+        _ if is("https") => Some("https"),
+        (None, Some(80 | 8080)) => Some("http"),
+        (None, Some(443 | 8443)) => Some("https"),
+        _ => None,
+    }
 }
 
 /// Why a claim cannot be used just now, if it says so.
@@ -174,7 +224,9 @@ fn client(details: &BTreeMap<String, String>) -> anyhow::Result<Command> {
         }
         other => {
             let uri = match (get("uri"), get("host"), get("port")) {
-                ("", "", _) => bail!("no client is known for type {other:?}, and its Secret has neither uri nor host"),
+                ("", host, _) if host.is_empty() || !["", "loadbalancer"].contains(&other) => {
+                    bail!("no client is known for type {other:?}, and its Secret has no uri")
+                }
                 ("", host, "") => format!("http://{host}/"),
                 ("", host, port) => format!("http://{host}:{port}/"),
                 (uri, ..) => uri.to_owned(),
@@ -183,11 +235,14 @@ fn client(details: &BTreeMap<String, String>) -> anyhow::Result<Command> {
             let uri = match uri.split_once("://") {
                 Some(("http" | "https", _)) => uri,
                 Some(("tcp", place)) => format!("telnet://{place}"),
-                _ => bail!("uri of its Secret is neither http, https nor tcp: connect by hand, see --uri"),
+                _ => {
+                    bail!("no client is known for what uri of its Secret names: --uri shows it, for one that you have")
+                }
             };
             command = Command::new("curl");
             // no list, range or default file stands in for the one address
             command.args(["--silent", "--show-error", "--globoff", "--proto", "=http,https,telnet"]);
+            command.args(["--connect-timeout", "10"]);
             command.args(["--url", &uri]);
         }
     }
@@ -222,6 +277,35 @@ mod tests {
             assert!(!command.get_args().any(|a| a.to_string_lossy().contains("sesame")), "{command:?}");
         }
         assert!(client(&BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn what_has_no_client_is_not_guessed_at() {
+        for (kind, uri) in [("amqp", ""), ("s3", "s3://bucket"), ("loadbalancer", "udp://h:1")] {
+            assert!(client(&details(&[("type", kind), ("uri", uri)])).is_err(), "{kind} {uri}");
+        }
+        assert!(client(&details(&[("type", "s3"), ("uri", "https://h/bucket")])).is_ok());
+    }
+
+    #[test]
+    fn a_forwarded_port_is_asked_in_its_own_language() {
+        let check = |port: Value, asks: bool, expected: &str, says: &str| {
+            let mut details = details(&[("uri", "tcp://h:1")]);
+            let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [port]}});
+            let said = forwarded(&mut details, Some(&service), asks).unwrap_or_default();
+            assert_eq!(details["uri"], expected, "{port}");
+            assert!(said.contains(says) && said.is_empty() == says.is_empty(), "{said}");
+        };
+        check(json!({"port": 5000, "name": "http"}), false, "http://h:1/", "");
+        check(json!({"port": 5000, "name": "http-web"}), false, "http://h:1/", "");
+        check(json!({"port": 5000, "appProtocol": "https"}), false, "https://h:1/", "");
+        check(json!({"port": 80}), false, "http://h:1/", "");
+        check(json!({"port": 80, "name": "http", "appProtocol": "sql"}), false, "tcp://h:1", "lead to Service web");
+        check(json!({"port": 80, "name": "sql"}), false, "tcp://h:1", "lead to Service web");
+        check(json!({"port": 5432}), false, "tcp://h:1", "what is typed is sent");
+        check(json!({"port": 5432}), true, "http://h:1/", "");
+        let said = forwarded(&mut details(&[("uri", "tcp://h:1")]), None, false);
+        assert!(said.is_some_and(|said| said.contains("annotate one with network.conductor.io/claim")));
     }
 
     #[test]

@@ -498,7 +498,9 @@ fn a_forwarded_port_leads_to_a_service_and_is_the_same_after_a_restart() {
         }
     });
     service(&world, "greeter", &[server_address]);
-    let named = json!({"metadata": {"annotations": {"network.conductor.io/claim": "door"}}});
+    let mut ports = world.get(&format!("{SERVICES}/greeter")).expect("is there")["spec"]["ports"].clone();
+    ports[0]["appProtocol"] = json!("greeting");
+    let named = json!({"metadata": {"annotations": {"network.conductor.io/claim": "door"}}, "spec": {"ports": ports}});
     world.patch(&format!("{SERVICES}/greeter"), named);
     claim(&world, "door", json!({"class": "bronze"}));
     let to = place(&world, "door");
@@ -512,7 +514,21 @@ fn a_forwarded_port_leads_to_a_service_and_is_the_same_after_a_restart() {
         (text == "hello").then_some(())
     };
     soon("greeted", greeted);
-    assert_eq!(world.conductor(&["connect", "door"]), "hello");
+    let said = world.conductor(&["connect", "door"]);
+    assert!(said.starts_with("hello") && said.contains(&format!("{to}, which lead to Service greeter")), "{said}");
+    // what speaks HTTP is asked in HTTP
+    let front = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "web", "annotations": {"network.conductor.io/claim": "web"}},
+        "spec": {"ports": [{"port": 5000, "name": "http"}]},
+    });
+    world.create(SERVICES, &front);
+    claim(&world, "web", json!({"class": "bronze"}));
+    place(&world, "web");
+    let (fine, said) = world.run(&["connect", "web"]);
+    assert!(!fine && said.contains("curl: ("), "{said}");
+    world.delete_now(&format!("{SERVICES}/web"));
+    world.delete_now(&format!("{CLAIMS}/web"));
     world.kill_conductor();
     assert!(TcpStream::connect(to).is_err(), "it lives in Conductor");
     world.start_conductor();
