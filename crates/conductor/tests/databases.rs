@@ -180,13 +180,18 @@ fn what_a_claim_uses_is_not_taken_away_under_it() {
         sql(&details, "create table t (n int); insert into t values (7)").expect("may");
         let (path, implementation) = behind(&world, name);
         world.delete(&path);
-        let refused = |i: &Value| says(&condition(i, "Ready")["message"], &format!("default/{name}"));
+        let refused = |i: &Value| ready(i) && says(&condition(i, "Removable")["message"], &format!("default/{name}"));
         world.until(&path, "refused while it is used", refused);
         assert_eq!(sql(&details, "select n from t").as_deref(), Ok("7"), "{implementation}");
     }
+    // it is looked after for as long as it is there
+    let (path, implementation) = behind(&world, "postgres");
+    kill(server(&world, &implementation).1.expect("a server runs"), Signal::KILL);
+    world.until(&path, "started again", |i| ready(i) && i["status"]["restarts"] == 1);
+    assert_eq!(sql_soon(&world.details(CLAIMS, "postgres"), "select n from t"), "7");
     let shared = format!("{INSTANCES}/postgresinstances/shared");
     world.delete(&shared);
-    let refused = |i: &Value| says(&condition(i, "Ready")["message"], "1 PostgresDatabase are in it");
+    let refused = |i: &Value| says(&condition(i, "Removable")["message"], "1 PostgresDatabase are in it");
     world.until(&shared, "refused while others are in it", refused);
     for name in ["tenant", "postgres"] {
         world.delete(&format!("{CLAIMS}/{name}"));

@@ -251,6 +251,12 @@ fn what_someone_unmounts_is_mounted_again_and_what_someone_deletes_is_lost_and_n
     fs::write(&file, &whole).expect("may");
     world.poke(&path);
     world.until(&path, "healed", ready);
+
+    // who deletes it under its claim is told to wait, and it is looked after for as long as it stays
+    world.delete(&path);
+    world.until(&path, "held", |i| ready(i) && condition(i, "Removable")["status"] == "False");
+    unmount();
+    soon("mounted again", || at.join("kept").exists().then_some(()));
     world.delete_now(&format!("{CLAIMS}/files"));
     world.gone(&path);
     assert!(!file.exists() && !at.exists(), "nothing is left");

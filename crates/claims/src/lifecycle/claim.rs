@@ -18,7 +18,7 @@ use crate::names::derived;
 use crate::rules::Rules;
 use crate::template::{Expressions, render};
 use crate::types::ResourceType;
-use crate::views::Ask;
+use crate::views::{Ask, Phase, Taken};
 
 /// What is to be known about a claim to say what comes next. All objects are as the API server has them.
 pub struct ClaimScene<'s> {
@@ -123,7 +123,10 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
             }
             Some(Decision::Provision { class, made }) => provision(scene, class, made, &mut plan),
             Some(Decision::Wait { reason, summary }) => {
-                if matches!(reason, Reason::BeingMade(_)) {
+                let failed = Refusal::Taken(Taken::Phase(Phase::Failed));
+                let begun = matches!(reason, Reason::BeingMade(_))
+                    || (!bound && matches!(reason, Reason::NamedRefused(_, refusal) if *refusal == failed));
+                if begun {
                     renew(scene, &mut plan);
                 }
                 wait(scene, reason, summary, &mut plan);

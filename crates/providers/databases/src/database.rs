@@ -249,7 +249,7 @@ impl<E: Engine> Kind for Database<E> {
     fn remove<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async move {
             match owner::holder(&self.client, object).await? {
-                Some(why) => Err(Trouble::new("InUse", why)),
+                Some(why) => Err(Trouble::held(why)),
                 None => self.erase(object).await,
             }
         })

@@ -485,7 +485,7 @@ impl<E: Engine> Kind for Instance<E> {
         Box::pin(async {
             let uid = object.uid();
             if let Some(why) = owner::holder(&self.client, object).await?.or(self.tenants(object).await?) {
-                return Err(Trouble::new("InUse", why));
+                return Err(Trouble::held(why));
             }
             self.files.forget(uid);
             self.trust.forget(uid);

@@ -98,6 +98,8 @@ impl Object {
     }
 }
 
+const HELD: &str = "InUse";
+
 /// Why an implementation is not as it should be. It is said in its condition Ready, and tried again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -112,6 +114,16 @@ impl Trouble {
     /// Something is wrong.
     pub fn new(reason: &str, message: impl Into<String>) -> Trouble {
         Trouble { reason: reason.into(), message: message.into() }
+    }
+
+    /// It is to be removed, but somebody uses it.
+    pub fn held(why: impl Into<String>) -> Trouble {
+        Trouble::new(HELD, why)
+    }
+
+    /// Whether that is why it is not removed: until then it is kept like any other.
+    pub fn is_held(&self) -> bool {
+        self.reason == HELD
     }
 
     /// What was to be done when the operating system refused.

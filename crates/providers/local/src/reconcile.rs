@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use conductor_claims::lifecycle::ROTATION;
+use conductor_claims::lifecycle::{Condition, ROTATION};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
@@ -26,6 +26,8 @@ const FINALIZER: &str = "conductor.io/provider";
 const FIELD_MANAGER: &str = "conductor-provider";
 /// How often everything is looked at although nothing was told, where its kind does not say.
 const AGAIN: Duration = Duration::from_secs(60);
+/// The same, at most, for what is to be removed and is not yet, because somebody uses it.
+const HELD_AGAIN: Duration = Duration::from_secs(5);
 /// How long one object may keep its loop; what takes longer is tried again.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -223,15 +225,19 @@ impl Driver {
         };
         let uid = object.uid().to_owned();
         let outcome = match object.is_deleting() {
-            true => self.remove(&object).await,
-            false => self.keep(&mut object).await,
+            true => self.remove(&mut object).await,
+            false => self.keep(&mut object, None).await,
         };
         let after = outcome?;
-        self.failures.lock().remove(&uid);
+        // what is to be removed and is still there was tried in vain
+        if !object.is_deleting() {
+            self.failures.lock().remove(&uid);
+        }
         Ok(after)
     }
 
-    async fn keep(&self, object: &mut Object) -> Result<Action, Trouble> {
+    /// Keeps it as it is asked for, also if it is to be removed and `held` says why it cannot be yet.
+    async fn keep(&self, object: &mut Object, held: Option<Trouble>) -> Result<Action, Trouble> {
         if !self.finalizers(object).iter().any(|f| f == FINALIZER) {
             match self.set_finalizer(object, true).await {
                 // the watch shows it again, with the finalizer
@@ -257,6 +263,10 @@ impl Driver {
         if let Some(logs) = self.kind.logs(object) {
             report.status.insert("logs".into(), json!(logs.display().to_string()));
         }
+        if let Some(held) = held {
+            report.conditions.push(Condition::new("Removable", false, held.reason, held.message));
+            report.again = Some(self.failed(object.uid()).min(HELD_AGAIN));
+        }
         match self.write(object, &report).await {
             Ok(()) => {}
             Err(error) if is_gone(&error) => return Ok(Action::await_change()),
@@ -269,9 +279,12 @@ impl Driver {
         Ok(Action::requeue(report.again.unwrap_or_else(|| look_again(AGAIN))))
     }
 
-    async fn remove(&self, object: &Object) -> Result<Action, Trouble> {
+    async fn remove(&self, object: &mut Object) -> Result<Action, Trouble> {
         if self.finalizers(object).iter().any(|f| f == FINALIZER) {
             if let Err(trouble) = in_time(self.kind.remove(object)).await {
+                if trouble.is_held() {
+                    return self.keep(object, Some(trouble)).await;
+                }
                 let report = Report::not_ready("RemovalFailed", format!("it cannot be removed: {trouble}"));
                 let _ = self.write(&mut object.clone(), &report).await;
                 return Err(trouble);

@@ -305,7 +305,7 @@ impl Job {
     fn remove(self) -> Result<(), Trouble> {
         let point = self.places.point(&self.object);
         mounts::unmount(&point).map_err(|error| match &error {
-            UnmountError::Busy(_) => Trouble::new("InUse", crate::users::said(&error, &point)),
+            UnmountError::Busy(_) => Trouble::new("Busy", crate::users::said(&error, &point)),
             UnmountError::Other(..) => Trouble::new("UnmountFailed", error.to_string()),
         })?;
         let path = self.places.image(&self.object, &self.spec)?;

@@ -147,7 +147,7 @@ pub async fn ensure_unused(client: &kube::Client, object: &Object) -> Result<(),
         claim("namespace"),
         claim("name")
     );
-    Err(Trouble::new("InUse", message))
+    Err(Trouble::held(message))
 }
 
 /// Says something of a volume where people look for it: on the claim that has it, or on the volume itself.
