@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use conductor_claims::lifecycle::condition_of;
+use conductor_claims::types::ResourceType;
 use conductor_managers::Api;
 use serde_json::Value;
 
@@ -172,9 +173,8 @@ async fn find(api: &Api, word: &str, namespace: &str) -> anyhow::Result<Value> {
     }
     let mut found = Vec::new();
     for kind in api.list("conductor.io/v1alpha1", "ResourceType", "").await? {
-        let (spec, claim) = (&kind["spec"], text(&kind["spec"]["names"]["claim"]));
-        let api_version = format!("{}/{}", text(&spec["group"]), text(&spec["version"]));
-        found.extend(api.get(&api_version, claim, namespace, word).await?);
+        let Ok(kind) = ResourceType::parse(&kind) else { continue };
+        found.extend(api.get(&kind.api_version(), &kind.names.claim, namespace, word).await?);
     }
     found.extend(api.get("v1", "PersistentVolumeClaim", namespace, word).await?);
     match found.len() {

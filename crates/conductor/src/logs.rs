@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use conductor_claims::types::ResourceType;
 use conductor_managers::Api;
 use conductor_managers::api::Failure;
 use serde_json::Value;
@@ -103,10 +104,10 @@ async fn files(api: &Api, object: &Value) -> anyhow::Result<Vec<PathBuf>> {
         let version = text(&object["apiVersion"]);
         let claim = text(&object["kind"]);
         let kinds = api.list("conductor.io/v1alpha1", "ResourceType", "").await?;
-        let kind = kinds.iter().map(|k| &k["spec"]["names"]).find(|names| text(&names["claim"]) == claim);
-        let Some(kind) = kind else { bail!("{claim} is no claim") };
-        let live = api.get(version, text(&kind["resource"]), "", named).await;
-        resource = seen(live, text(&kind["resource"]), named)?.context("its resource is gone")?;
+        let mut kinds = kinds.iter().filter_map(|kind| ResourceType::parse(kind).ok());
+        let Some(kind) = kinds.find(|kind| kind.names.claim == claim) else { bail!("{claim} is no claim") };
+        let live = api.get(version, &kind.names.resource, "", named).await;
+        resource = seen(live, &kind.names.resource, named)?.context("its resource is gone")?;
     }
     let mut all = Vec::new();
     for reference in resource["status"]["implementations"].as_array().into_iter().flatten() {

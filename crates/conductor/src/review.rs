@@ -42,14 +42,6 @@ impl Known {
         self.types.read().values().map(|kind| kind.group.clone()).collect()
     }
 
-    /// How many objects of a kind there are; none if they cannot be counted, for then the type's own finalizer holds it.
-    async fn count(&self, api_version: &str, kind: &str) -> usize {
-        match self.api.get() {
-            Some(api) => api.list(api_version, kind, "").await.map_or(0, |all| all.len()),
-            None => 0,
-        }
-    }
-
     /// All objects of a type whose change they might not survive; none if they cannot be read, for then the change is not let through.
     async fn objects(&self, object: &Value, old: &Value) -> Option<Vec<Value>> {
         let (old, new) = (ResourceType::parse(old).ok()?, ResourceType::parse(object).ok()?);
@@ -175,8 +167,12 @@ impl Known {
         if (group, kind, request.operation) == ("conductor.io", "ResourceType", Operation::Delete)
             && let Ok(going) = ResourceType::parse(request.old)
         {
-            claims = self.count(&going.api_version(), &going.names.claim).await;
-            resources = self.count(&going.api_version(), &going.names.resource).await;
+            let all = match self.api.get() {
+                Some(api) => api.objects_of(&going).await.unwrap_or_default(),
+                None => Vec::new(),
+            };
+            let count = |kind: &str| all.iter().filter(|object| object["kind"] == kind).count();
+            (claims, resources) = (count(&going.names.claim), count(&going.names.resource));
         }
         let objects = match (kind, request.operation) {
             ("ResourceType", Operation::Update) => self.objects(request.object, request.old).await,

@@ -184,9 +184,11 @@ pub(crate) fn drifted(live: &Value, wanted: &Value) -> bool {
 pub fn orphan(object: &Value) -> Plan {
     let mut plan = Plan::default();
     let meta = &object["metadata"];
-    let implementation = meta["labels"][RESOURCE_UID].is_string();
+    let labelled = meta["labels"][RESOURCE_UID].is_string();
+    // elsewhere it is a label that anybody may write
+    let implementation = labelled && matches!(meta["namespace"].as_str(), None | Some("" | SYSTEM_NAMESPACE));
     let kept = [RETAINED, RECORDED].iter().any(|a| meta["annotations"][a].as_str() == Some("true"));
-    let connection = !implementation && meta["labels"][CLAIM_UID].is_string();
+    let connection = !labelled && meta["labels"][CLAIM_UID].is_string();
     if ((implementation && !kept) || connection) && !deleting(object) {
         plan.delete(object, "its owner is gone");
     }
@@ -212,6 +214,17 @@ pub fn owner(object: &Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whose_owner_is_gone_goes_where_implementations_live() {
+        let goes = |namespace: Value, label: &str| {
+            let meta = json!({"name": "x", "namespace": namespace, "uid": "u", "labels": {label: "gone"}});
+            !orphan(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta})).is_empty()
+        };
+        assert!(goes(json!(SYSTEM_NAMESPACE), RESOURCE_UID) && goes(Value::Null, RESOURCE_UID));
+        assert!(!goes(json!("team"), RESOURCE_UID), "anybody may write that");
+        assert!(goes(json!("team"), CLAIM_UID));
+    }
 
     #[test]
     fn a_secret_is_as_it_is_kept() {

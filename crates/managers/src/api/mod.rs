@@ -14,7 +14,7 @@ use kube::client::Body;
 use serde_json::Value;
 
 use conductor_claims::lifecycle::{SYSTEM_NAMESPACE, Target};
-use conductor_claims::types::ResourceType;
+use conductor_claims::types::{self, ResourceType, TYPE};
 
 pub use discovery::{Discovery, Served};
 pub use failure::Failure;
@@ -181,10 +181,16 @@ impl Api {
         self.list_in(api_version, kind, "", selector).await
     }
 
-    /// All resources, claims and classes of a type.
+    /// All resources, claims and classes of a type. Those of a kind that somebody else has defined are none of its.
     pub async fn objects_of(&self, kind: &ResourceType) -> Result<Vec<Value>, Failure> {
         let mut all = Vec::new();
         for own in [&kind.names.resource, &kind.names.claim, &kind.names.class] {
+            let name = format!("{}.{}", types::Names::plural(own), kind.group);
+            let definition = self.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", &name).await?;
+            let whose = definition.unwrap_or_default()["metadata"]["annotations"][TYPE].take();
+            if whose.as_str() != Some(&kind.name()) {
+                continue;
+            }
             match self.list(&kind.api_version(), own, "").await {
                 Ok(own) => all.extend(own),
                 Err(failure) if failure.code == 404 => {}

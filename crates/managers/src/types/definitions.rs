@@ -185,12 +185,9 @@ impl Types {
     async fn retire(&self, object: &Value) -> Result<(), Failure> {
         let name = text(&object["metadata"]["name"]);
         if let Ok(kind) = ResourceType::parse(object) {
-            let count = async |kind_name: &str| match self.cx.api.list(&kind.api_version(), kind_name, "").await {
-                Ok(all) => Ok(all.len()),
-                Err(failure) if failure.code == 404 => Ok(0),
-                Err(failure) => Err(failure),
-            };
-            let (claims, resources) = (count(&kind.names.claim).await?, count(&kind.names.resource).await?);
+            let all = self.cx.api.objects_of(&kind).await?;
+            let count = |kind_name: &str| all.iter().filter(|object| object["kind"] == kind_name).count();
+            let (claims, resources) = (count(&kind.names.claim), count(&kind.names.resource));
             if claims + resources > 0 {
                 let message =
                     format!("{claims} claims and {resources} resources of this type exist: delete them first");
