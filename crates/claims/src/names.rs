@@ -32,7 +32,7 @@ fn label(text: &str) -> String {
 }
 
 /// 64 bits of FNV-1a in hexadecimal.
-fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     let hash =
         text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{hash:016x}")

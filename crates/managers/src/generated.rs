@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
-    CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence, RESOURCE_UID,
-    ResourceScene, SILENCE, claim, implementations, refused_claim, resource, resource_failed, unreadable_claim,
+    BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence,
+    RESOURCE_UID, ResourceScene, SILENCE, claim, implementations, is_outdated, refused_claim, resource,
+    resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -177,6 +178,9 @@ impl Desk {
                 }
                 found => found?,
             };
+            let outdated = found.as_ref().zip(implementation.wanted.as_ref()).is_some_and(|(o, w)| is_outdated(o, w));
+            // who owns which of its fields is asked for only when some are to go
+            let found = if outdated { self.cx.provisioner.get_whole(target).await? } else { found };
             let owner = found.as_ref().map_or("", |o| text(&o["metadata"]["labels"][RESOURCE_UID]));
             let other = match &found {
                 Some(object) if !owner.is_empty() && owner != uid => {
@@ -203,6 +207,10 @@ impl Desk {
         let going = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
         let going = plan.removes_implementation() || live.iter().any(|(o, _)| o.as_ref().is_some_and(going));
         if let Err(broken) = self.send(plan).await {
+            if broken.purpose == BACK_TO_TEMPLATE && broken.failure.is_refusal() {
+                let message = format!("its implementation cannot follow its template: {}", broken.failure);
+                self.send(resource_failed(&object, "Refused", &message, &time)).await?;
+            }
             if broken.purpose == "make the implementation" && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
                 let (reason, advice) = match broken.failure.code {
                     404 => ("KindMissing", "install its provider, or correct the template"),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use conductor_claims::lifecycle::{Plan, Verb, Version, Write};
+use conductor_claims::lifecycle::{Plan, TEMPLATE_MANAGER, Verb, Version, Write};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -118,8 +118,10 @@ impl Transport {
         let served = api.served(&target.api_version, &target.kind).await?;
         let name = if write.verb == Verb::Create { "" } else { &target.name };
         let path = served.path(&target.api_version, &target.namespace, name, target.status);
-        let mut path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        if write.implementation && matches!(write.verb, Verb::Create | Verb::Apply) {
+        let of_template = write.implementation && matches!(write.verb, Verb::Create | Verb::Apply);
+        let manager = if of_template { TEMPLATE_MANAGER } else { FIELD_MANAGER };
+        let mut path = format!("{path}?fieldManager={manager}");
+        if of_template {
             // a field that its kind has not would be dropped, and missed at every look
             path += "&fieldValidation=Strict";
         }

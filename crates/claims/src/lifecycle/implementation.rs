@@ -6,6 +6,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use crate::lifecycle::claim::{deleting, uid};
+use crate::lifecycle::ownership;
 use crate::lifecycle::status::condition_of;
 use crate::lifecycle::write::{Plan, Target};
 use crate::lifecycle::{CLAIM_UID, RECORDED, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
@@ -99,6 +100,7 @@ pub fn implementations(
             object["metadata"]["annotations"] = json!({});
         }
         object["metadata"]["annotations"][RESOURCE_REF] = json!(reference_to(resource));
+        ownership::mark(&mut object);
         let target = Target::of(&object);
         if target.api_version.is_empty() || target.kind.is_empty() {
             return Err(format!("a template of {} {name} has no apiVersion or kind", kind.names.resource));

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::extract::seconds;
 use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid, unrefer};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
+use crate::lifecycle::ownership;
 use crate::lifecycle::reclaim::{reclaim, remove, scrub};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
@@ -381,7 +382,11 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             plan.of_implementation();
         }
         if let Some(wanted) = implementation.wanted.as_ref().filter(|w| drifted(object, w)) {
-            plan.apply(object, wanted.clone(), "bring the implementation back to its template");
+            if let Some(owners) = ownership::applied(object).filter(|_| ownership::is_outdated(object, wanted)) {
+                plan.patch(object, json!({"metadata": {"managedFields": owners}}), "own what the template named");
+                plan.of_implementation();
+            }
+            plan.apply(object, wanted.clone(), BACK_TO_TEMPLATE);
             plan.of_implementation();
         }
         match is_ready(implementation, object, resource, scene.expressions) {
@@ -464,6 +469,9 @@ fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
     }
     all
 }
+
+/// The purpose of the write that makes an implementation what its template says.
+pub const BACK_TO_TEMPLATE: &str = "bring the implementation back to its template";
 
 /// How many seconds an implementation may take until something reports on it.
 pub const SILENCE: i64 = 10;

@@ -176,6 +176,16 @@ impl Api {
         self.read(&served.path(api_version, namespace, name, false)).await
     }
 
+    /// The same with everything about it, `managedFields` included.
+    pub(crate) async fn get_whole(&self, target: &Target) -> Result<Option<Value>, Failure> {
+        let path = self.path(target).await?;
+        match self.call_bytes(Method::GET, &path, JSON, Vec::new()).await {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| Failure::unreadable(&e.to_string())),
+            Err(failure) if failure.code == 404 => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Every object of a kind, in pages; with `apiVersion` and `kind`.
     pub async fn list(&self, api_version: &str, kind: &str, selector: &str) -> Result<Vec<Value>, Failure> {
         self.list_in(api_version, kind, "", selector).await
