@@ -3,6 +3,7 @@
 use conductor_claims::types::{
     ResourceType, builtin_implementations, builtin_types, crds, manager_crd, resource_type_crd,
 };
+use conductor_machinery::jsonpath::JsonPath;
 use serde_json::{Value, json};
 
 fn database() -> ResourceType {
@@ -189,6 +190,23 @@ fn definitions_have_the_shape_kubectl_shows() {
         .filter_map(|c| c["name"].as_str())
         .collect();
     assert_eq!(columns, ["Phase", "Class", "Resource", "Storage", "Binding", "Reason", "Message", "Age"]);
+}
+
+#[test]
+fn tables_show_what_there_is_and_else_what_was_asked_for() {
+    let [resource, _, _] = crds(&database());
+    let columns = resource["spec"]["versions"][0]["additionalPrinterColumns"].as_array().expect("columns");
+    let check = |column: &str, object: Value, expected: Option<Value>| {
+        let column = columns.iter().find(|c| c["name"] == column).expect("a column");
+        let path = JsonPath::parse(column["jsonPath"].as_str().expect("a path")).expect("a path");
+        assert_eq!(path.first(&object).map(std::borrow::Cow::into_owned), expected, "{object}");
+    };
+    let reported = json!({"attributes": {"version": "16.4", "highlyAvailable": false}});
+    check("Version", json!({"spec": {"version": "17"}, "status": reported}), Some(json!("16.4")));
+    check("Version", json!({"spec": {"version": "17"}, "status": {}}), Some(json!("17")));
+    check("Version", json!({"spec": {"engine": "postgres"}}), None);
+    check("HighlyAvailable", json!({"spec": {"highly-available": true}, "status": reported}), Some(json!(false)));
+    check("HighlyAvailable", json!({"spec": {"highly-available": true}}), Some(json!(true)));
 }
 
 #[test]

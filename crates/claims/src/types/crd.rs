@@ -90,11 +90,12 @@ pub fn crds(kind: &ResourceType) -> [Value; 3] {
     let known = |name: &str| format!("..['{}','{}']", path("status.capacity", name), path("spec.capacity", name));
     resource.extend(amounts(&known));
     resource.extend(
-        kind.attributes
-            .iter()
-            .take(8)
-            .filter(|a| !matches!(a.matching, crate::rules::Match::Contains))
-            .map(|a| column(&title(&a.name), "string", &path(".spec", &a.name), 1)),
+        kind.attributes.iter().take(8).filter(|a| !matches!(a.matching, crate::rules::Match::Contains)).map(|a| {
+            let written = [Some(&a.name), a.alias.as_ref()].into_iter().flatten();
+            let written: String = written.map(|name| format!(",'{}'", path("spec", name))).collect();
+            let known = format!("..['{}'{written}]", path("status.attributes", &a.name));
+            column(&title(&a.name), "string", &known, 1)
+        }),
     );
     resource.extend([
         column("Policy", "string", ".spec.reclaimPolicy", 0),
