@@ -25,7 +25,7 @@ pub(crate) async fn work(cx: Arc<Context>) {
             Ok(()) => cx.orphans.done(&owned),
             Err(trouble) => {
                 trouble.log(&owned);
-                cx.orphans.failed(&owned);
+                cx.orphans.failed(&owned, trouble.cause());
             }
         }
     }

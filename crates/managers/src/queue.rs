@@ -52,9 +52,21 @@ impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
 /// The first pause after a failure, and the longest.
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(30);
+/// The longest for who was overtaken: what it saw too late is shown soon, and nothing may tell it so.
+const OVERTAKEN: Duration = Duration::from_secs(1);
 
-fn pause(failures: u32) -> Duration {
-    FIRST.saturating_mul(1 << failures.min(13)).min(LONGEST)
+/// Why an item is to be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Someone else was faster.
+    Overtaken,
+    /// Anything else.
+    Failed,
+}
+
+fn pause(failures: u32, cause: Cause) -> Duration {
+    let longest = if cause == Cause::Overtaken { OVERTAKEN } else { LONGEST };
+    FIRST.saturating_mul(1 << failures.min(13)).min(longest)
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
@@ -119,14 +131,20 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// The item is to be tried again, later and later.
-    pub fn failed(&self, key: &K) {
+    /// The item is to be tried again, later and later; at once if it was wanted meanwhile, for there is something new to be seen.
+    pub fn failed(&self, key: &K, cause: Cause) {
         let mut inner = self.inner.lock();
         let Some(item) = inner.items.get_mut(key) else { return };
         item.running = false;
-        item.again = false;
         item.failures += 1;
-        let pause = pause(item.failures);
+        let pause = pause(item.failures, cause);
+        if item.again {
+            (item.again, item.queued) = (false, true);
+            inner.ready.push_back(key.clone());
+            drop(inner);
+            self.ready.notify_one();
+            return;
+        }
         drop(inner);
         self.add_after(key.clone(), pause);
     }
@@ -202,20 +220,38 @@ mod tests {
 
     #[tokio::test]
     async fn failures_come_back_later_and_later() {
-        let pauses: Vec<Duration> = (1..20).map(pause).collect();
-        assert!(pauses.windows(2).all(|w| w[0] < w[1] || w[1] == LONGEST), "{pauses:?}");
+        for (cause, longest) in [(Cause::Failed, LONGEST), (Cause::Overtaken, OVERTAKEN)] {
+            let pauses: Vec<Duration> = (1..20).map(|failures| pause(failures, cause)).collect();
+            assert!(pauses.windows(2).all(|w| w[0] < w[1] || w[1] == longest), "{pauses:?}");
+        }
         let queue: std::sync::Arc<Queue<&str>> = std::sync::Arc::default();
         let timer = queue.clone();
         let timer = tokio::spawn(async move { timer.keep_time().await });
         queue.add("a");
         for failures in 0..3 {
             assert_eq!(queue.next().await, ("a", failures));
-            queue.failed(&"a");
+            queue.failed(&"a", Cause::Failed);
         }
         assert_eq!(queue.next().await, ("a", 3));
         queue.done(&"a");
         queue.add("a");
         assert_eq!(queue.next().await, ("a", 0), "a success forgets the failures");
         timer.abort();
+    }
+
+    #[tokio::test]
+    async fn who_is_wanted_while_failing_waits_for_nothing() {
+        // nobody keeps time: what has to wait never comes
+        let queue: Queue<&str> = Queue::default();
+        queue.add("a");
+        for failures in 0..20 {
+            assert_eq!(queue.next().await, ("a", failures));
+            queue.add("a");
+            queue.failed(&"a", Cause::Failed);
+        }
+        assert_eq!(queue.next().await, ("a", 20));
+        queue.failed(&"a", Cause::Failed);
+        let next = tokio::time::timeout(Duration::from_millis(20), queue.next()).await;
+        assert!(next.is_err(), "nothing new is to be seen");
     }
 }

@@ -1,6 +1,7 @@
 //! Watches that never end: list, follow, and list again when the server has forgotten where we were.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use super::{Api, Failure, JSON, Lean, METADATA, METADATA_LIST, WHOLE, escaped, typed};
+use super::{ANSWER, Api, Failure, JSON, Lean, METADATA, METADATA_LIST, WHOLE, escaped, typed};
 
 /// Namespace and name of every object there is.
 pub type Names = HashSet<(String, String)>;
@@ -83,26 +84,21 @@ impl Watch {
     pub async fn run(self, api: Api, sink: Arc<dyn Sink>) {
         let mut failures = 0u32;
         loop {
-            match self.once(&api, sink.as_ref()).await {
-                Ok(()) => failures = 0,
-                Err(failure) => {
-                    failures = (failures + 1).min(8);
-                    if failure.code == 403 && failures == 1 {
-                        let whose = if api.is_acting() { "provisioner" } else { "managers" };
-                        let add =
-                            format!("add a ClusterRole labelled conductor.io/aggregate-to-{whose}: \"true\" for it");
-                        tracing::warn!(kind = %self.kind, %failure, "not allowed to watch: {add}");
-                    }
-                    tracing::debug!(kind = %self.kind, %failure, "the watch broke; starting again");
-                }
+            let Err(failure) = self.once(&api, sink.as_ref(), &mut failures).await;
+            failures = (failures + 1).min(8);
+            if failure.code == 403 && failures == 1 {
+                let whose = if api.is_acting() { "provisioner" } else { "managers" };
+                let add = format!("add a ClusterRole labelled conductor.io/aggregate-to-{whose}: \"true\" for it");
+                tracing::warn!(kind = %self.kind, %failure, "not allowed to watch: {add}");
             }
-            let pause = if failures == 0 { 1 } else { 25u64 << failures };
-            tokio::time::sleep(Duration::from_millis(pause.min(5_000))).await;
+            tracing::debug!(kind = %self.kind, %failure, "the watch broke; starting again");
+            tokio::time::sleep(Duration::from_millis((25u64 << failures).min(5_000))).await;
         }
     }
 
-    /// One list and the watch that follows, until the server has forgotten or something fails.
-    async fn once(&self, api: &Api, sink: &dyn Sink) -> Result<(), Failure> {
+    /// One list and the watch that follows, until the server has forgotten or something fails. What failed before is forgotten once a
+    /// watch has come to its end in peace.
+    async fn once(&self, api: &Api, sink: &dyn Sink, failures: &mut u32) -> Result<Infallible, Failure> {
         let served = api.served(&self.api_version, &self.kind).await?;
         let path = served.path(&self.api_version, &self.namespace, "", false);
         let mut names = Names::new();
@@ -126,6 +122,7 @@ impl Watch {
         drop(names);
         loop {
             version = self.follow(api, &path, version, sink).await?;
+            *failures = 0;
         }
     }
 
@@ -139,7 +136,8 @@ impl Watch {
             query += &format!("&labelSelector={}", escaped(&self.selector));
         }
         let accept = if self.lean { METADATA } else { WHOLE };
-        let mut body = api.open(Method::GET, &query, JSON, accept, Vec::new()).await?.into_body();
+        let opened = tokio::time::timeout(ANSWER, api.open(Method::GET, &query, JSON, accept, Vec::new())).await;
+        let mut body = opened.map_err(|_| Failure::unsent("the watch does not begin"))??.into_body();
         let mut buffer = BytesMut::new();
         loop {
             let patience = Duration::from_secs(OPEN + 30);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Desk, Item, Key};
 use crate::api::Failure;
 use crate::kind::Kind;
+use crate::queue::Cause;
 use crate::transport::Broken;
 
 /// What came of looking at an item.
@@ -41,6 +42,16 @@ impl Trouble {
         } else {
             tracing::warn!(?item, trouble = %self, "will try again");
         }
+    }
+
+    /// What it is to the queue. A kind that is missing stays so for a while: only conflicts are over soon.
+    pub(crate) fn cause(&self) -> Cause {
+        let conflict = match self {
+            Trouble::Read(failure) => failure.code == 409,
+            Trouble::Write(broken) => broken.failure.code == 409,
+            Trouble::Outdated => true,
+        };
+        if conflict { Cause::Overtaken } else { Cause::Failed }
     }
 
     fn is_race(&self) -> bool {
@@ -81,7 +92,7 @@ impl Desk {
                 }
                 Err(trouble) => {
                     trouble.log(&item);
-                    self.queue.failed(&item);
+                    self.queue.failed(&item, trouble.cause());
                 }
             }
         }
