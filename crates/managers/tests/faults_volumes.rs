@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::faulty::{Faults, RDS, provider, seeds};
-use common::{Cluster, PATIENCE, pvc, volume_claim};
+use common::{Cluster, PATIENCE, class_of_volumes, pvc, volume_claim};
 use conductor_managers::Options;
-use serde_json::json;
 
 const CLAIM: &str = "PersistentVolumeClaim";
 
@@ -17,21 +16,9 @@ async fn making(options: &Options) -> Arc<Cluster> {
     let cluster = Arc::new(Cluster::start(true).await);
     cluster.namespace("apps").await;
     let managers = cluster.managers(options.clone()).await;
-    cluster
-        .create(&json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nfs"},
-            "provisioner": "volume.conductor.io", "reclaimPolicy": "Delete", "parameters": {"template": "nfs"},
-        }))
-        .await;
-    cluster
-        .create(&json!({
-            "apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "metadata": {"name": "nfs"},
-            "spec": {
-                "template": {"apiVersion": RDS, "kind": "RDSInstance", "spec": {"storage": "${claim.spec.resources.requests.storage}"}},
-                "volume": {"nfs": {"server": "${implementation.status.host}", "path": "/${claim.metadata.name}"}},
-            },
-        }))
-        .await;
+    for object in class_of_volumes() {
+        cluster.create(&object).await;
+    }
     drop(managers);
     cluster
 }

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Cluster, phase_is, pv, pvc, volume, volume_claim};
+use common::faulty::RDS;
+use common::{Cluster, class_of_volumes, phase_is, pv, pvc, volume, volume_claim};
 use conductor_claims::lifecycle::Target;
 use conductor_managers::Options;
 use conductor_managers::inspect::{Finding, audit};
@@ -50,28 +51,14 @@ async fn a_life_in_ordered_writes() {
     check_a_life(true).await;
 }
 
-const RDS: &str = "database.aws.conductor.io/v1alpha1";
-
 /// From class to volume to nothing: made once, reserved for its claim, removed with it.
 async fn check_made(ordered: bool) {
     let cluster = Cluster::start(true).await;
     cluster.namespace("apps").await;
     let managers = cluster.managers(Options { ordered, ..Options::default() }).await;
-    cluster
-        .create(&json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nfs"},
-            "provisioner": "volume.conductor.io", "reclaimPolicy": "Delete", "parameters": {"template": "nfs"},
-        }))
-        .await;
-    cluster
-        .create(&json!({
-            "apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "metadata": {"name": "nfs"},
-            "spec": {
-                "template": {"apiVersion": RDS, "kind": "RDSInstance", "spec": {"storage": "${claim.spec.resources.requests.storage}"}},
-                "volume": {"nfs": {"server": "${implementation.status.host}", "path": "/${claim.metadata.name}"}},
-            },
-        }))
-        .await;
+    for object in class_of_volumes() {
+        cluster.create(&object).await;
+    }
     let claim = cluster.create(&volume_claim("apps", "data", "5Gi", "nfs")).await;
     let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().expect("a uid"));
     let behind = common::target(RDS, "RDSInstance", "conductor-system", &name);

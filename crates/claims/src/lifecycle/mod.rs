@@ -10,12 +10,15 @@
 //! is it reclaimed. An implementation exists only after the resource that intends it holds our finalizer; an implementation whose
 //! resource is gone is swept ([`orphan`]).
 
+mod binding;
 mod claim;
 mod connection;
 mod grow;
 mod implementation;
+mod making;
 mod ownership;
 mod reclaim;
+mod releasing;
 mod resource;
 mod status;
 mod waiting;

@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::extract::seconds;
-use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid, unrefer};
+use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::ownership;
 use crate::lifecycle::reclaim::{reclaim, remove, scrub};
+use crate::lifecycle::releasing::unrefer;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{

@@ -44,6 +44,22 @@ pub struct Api {
     acting: Option<http::HeaderValue>,
 }
 
+/// What is asked of the server.
+pub(crate) struct Asked<'a> {
+    method: Method,
+    path: &'a str,
+    /// What the body is.
+    kind: &'a str,
+    accept: &'static str,
+    body: Vec<u8>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn reading(path: &'a str, accept: &'static str) -> Asked<'a> {
+        Asked { method: Method::GET, path, kind: JSON, accept, body: Vec::new() }
+    }
+}
+
 /// Text as it may stand in a query.
 pub(crate) fn escaped(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
@@ -87,26 +103,19 @@ impl Api {
 
     /// The same for who needs only the metadata of the answer.
     pub(crate) async fn change(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Value, Failure> {
-        let bytes = self.answer(method, path, kind, METADATA, body).await?;
+        let bytes = self.answer(Asked { method, path, kind, accept: METADATA, body }).await?;
         let Lean(answer) = serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))?;
         Ok(answer)
     }
 
     /// Sends a request and gives the answer as it is.
     pub async fn call_bytes(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Bytes, Failure> {
-        self.answer(method, path, kind, WHOLE, body).await
+        self.answer(Asked { method, path, kind, accept: WHOLE, body }).await
     }
 
-    async fn answer(
-        &self,
-        method: Method,
-        path: &str,
-        kind: &str,
-        accept: &'static str,
-        body: Vec<u8>,
-    ) -> Result<Bytes, Failure> {
+    async fn answer(&self, asked: Asked<'_>) -> Result<Bytes, Failure> {
         let whole = async {
-            let response = self.open(method, path, kind, accept, body).await?;
+            let response = self.open(asked).await?;
             response.into_body().collect_bytes().await.map_err(|e| Failure::unreadable(&e.to_string()))
         };
         let answered = tokio::time::timeout(ANSWER, whole).await;
@@ -116,11 +125,7 @@ impl Api {
     /// Sends a request; the answer is a success whose body is still to be read.
     pub(crate) async fn open(
         &self,
-        method: Method,
-        path: &str,
-        kind: &str,
-        accept: &'static str,
-        body: Vec<u8>,
+        Asked { method, path, kind, accept, body }: Asked<'_>,
     ) -> Result<http::Response<Body>, Failure> {
         let mut request = Request::builder().method(method);
         if let Some(user) = &self.acting {
@@ -279,7 +284,7 @@ impl Api {
         if !token.is_empty() {
             path += &format!("&continue={}", escaped(token));
         }
-        let bytes = self.answer(Method::GET, &path, JSON, accept, Vec::new()).await?;
+        let bytes = self.answer(Asked::reading(&path, accept)).await?;
         serde_json::from_slice(&bytes).map_err(|e| Failure::unreadable(&e.to_string()))
     }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::Method;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use super::{ANSWER, Api, Failure, JSON, Lean, METADATA, METADATA_LIST, WHOLE, escaped, typed};
+use super::{ANSWER, Api, Asked, Failure, Lean, METADATA, METADATA_LIST, WHOLE, escaped, typed};
 
 /// Namespace and name of every object there is.
 pub type Names = HashSet<(String, String)>;
@@ -136,7 +135,7 @@ impl Watch {
             query += &format!("&labelSelector={}", escaped(&self.selector));
         }
         let accept = if self.lean { METADATA } else { WHOLE };
-        let opened = tokio::time::timeout(ANSWER, api.open(Method::GET, &query, JSON, accept, Vec::new())).await;
+        let opened = tokio::time::timeout(ANSWER, api.open(Asked::reading(&query, accept))).await;
         let mut body = opened.map_err(|_| Failure::unsent("the watch does not begin"))??.into_body();
         let mut buffer = BytesMut::new();
         loop {

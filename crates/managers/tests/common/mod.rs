@@ -172,6 +172,22 @@ pub fn volume_claim(namespace: &str, name: &str, size: &str, class: &str) -> Val
     })
 }
 
+/// A class of volumes that are made of RDSInstances, and its template.
+pub fn class_of_volumes() -> [Value; 2] {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nfs"},
+        "provisioner": "volume.conductor.io", "reclaimPolicy": "Delete", "parameters": {"template": "nfs"},
+    });
+    let template = json!({
+        "apiVersion": "conductor.io/v1alpha1", "kind": "VolumeTemplate", "metadata": {"name": "nfs"},
+        "spec": {
+            "template": {"apiVersion": faulty::RDS, "kind": "RDSInstance", "spec": {"storage": "${claim.spec.resources.requests.storage}"}},
+            "volume": {"nfs": {"server": "${implementation.status.host}", "path": "/${claim.metadata.name}"}},
+        },
+    });
+    [class, template]
+}
+
 pub fn phase_is(phase: &'static str) -> impl Fn(Option<&Value>) -> bool {
     move |object| object.is_some_and(|o| o["status"]["phase"] == phase)
 }

@@ -1,0 +1,172 @@
+//! What is made for a claim from its class.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::amount::Amount;
+use crate::extract::{class_fields, class_view};
+use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, holds, uid};
+use crate::lifecycle::implementation::implementations;
+use crate::lifecycle::waiting::{pending, pending_with};
+use crate::lifecycle::write::Plan;
+use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER};
+use crate::matching::Made;
+use crate::rules::Rules;
+use crate::template::render;
+
+/// What was begun for the claim and never was ready follows its class: nothing is in it yet, and a mistake in the class can be mended. Of
+/// another kind it is made only for a new claim.
+pub(super) fn renew(scene: &ClaimScene<'_>, plan: &mut Plan) {
+    let own = |r: &&Value| r["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(scene.claim));
+    let (Some(resource), Some(class)) = (scene.resource.filter(own), scene.class) else { return };
+    if deleting(resource) || resource["spec"]["class"] != class["metadata"]["name"] {
+        return;
+    }
+    let Ok(wanted) = from_class(scene, class) else { return };
+    let kinds = |spec: &dyn Fn(&str) -> Value| {
+        let one = |template: &Value| (template["apiVersion"].clone(), template["kind"].clone());
+        let several = spec("templates").as_array().into_iter().flatten().map(one).collect::<Vec<_>>();
+        (one(&spec("template")), several)
+    };
+    let has = |key: &str| resource["spec"][key].clone();
+    let wants = |key: &str| wanted.get(key).cloned().unwrap_or_default();
+    if kinds(&has) != kinds(&wants) {
+        return;
+    }
+    let changed = FROM_CLASS.iter().filter(|key| has(key) != wants(key));
+    let patch: Map<String, Value> = changed.map(|key| ((*key).to_owned(), instead(&has(key), &wants(key)))).collect();
+    if !patch.is_empty() {
+        plan.patch(resource, json!({"spec": patch}), "follow the class");
+    }
+}
+
+/// The merge patch that puts one value in the place of another.
+fn instead(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = new.iter().map(|(key, value)| (key.clone(), instead(&old.get(key).cloned().unwrap_or_default(), value)));
+    Value::Object(gone.chain(kept).collect())
+}
+
+/// What of a class a resource has that is made from it.
+const FROM_CLASS: [&str; 5] = ["template", "templates", "replaceable", "readyWhen", "connection"];
+
+/// The same, for a claim; or what in it fails.
+fn from_class(scene: &ClaimScene<'_>, class: &Value) -> Result<Map<String, Value>, String> {
+    let fields = class_fields(class);
+    let view = class_view(class);
+    let scope = BTreeMap::from([("claim", scene.claim), ("class", &view)]);
+    let mut spec = Map::new();
+    for key in FROM_CLASS {
+        let Some(value) = fields.get(key).filter(|v| !v.is_null()) else { continue };
+        let value = match key {
+            "template" | "templates" => {
+                render(value, &scope, &["resource"], scene.expressions).map_err(|error| format!("{key}.{error}"))?
+            }
+            _ => value.clone(),
+        };
+        spec.insert(key.into(), value);
+    }
+    Ok(spec)
+}
+
+pub(super) fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: &mut Plan) {
+    let (claim, kind) = (scene.claim, scene.kind);
+    let name = ClaimScene::made_name(kind, claim);
+    if let Some(taken) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(&name)) {
+        if !holds(taken, claim) {
+            let message = format!(
+                "{} {name} exists and is not this claim's: remove it or make the claim anew",
+                kind.names.resource
+            );
+            pending(scene, "NameTaken", &message, &[], plan);
+        }
+        return;
+    }
+    let Some(object) = scene.class else { return };
+    let fields = class_fields(object);
+    let rules = kind.rules();
+    let mut spec = Map::new();
+    for (attribute, value) in rules.attributes.iter().zip(made.attributes.iter()) {
+        if let Some(value) = value {
+            spec.insert(attribute.name.to_string(), value.json());
+        }
+    }
+    let capacity: Map<String, Value> = rules
+        .capacities
+        .iter()
+        .zip(made.capacity.iter())
+        .filter(|(_, a)| **a > Amount::ZERO)
+        .map(|(c, a)| (c.name.to_string(), json!(a.to_string())))
+        .collect();
+    let amounts: Map<String, Value> = rules
+        .capacities
+        .iter()
+        .filter(|c| !claim["spec"]["resources"]["requests"][c.name.as_ref()].is_null())
+        .map(|c| (c.name.to_string(), claim["spec"]["resources"]["requests"][c.name.as_ref()].clone()))
+        .collect();
+    spec.insert("capacity".into(), Value::Object(capacity));
+    if !made.capabilities.is_empty() {
+        spec.insert("capabilities".into(), json!(made.capabilities.iter().map(AsRef::as_ref).collect::<Vec<&str>>()));
+    }
+    if !made.modes.is_empty() {
+        spec.insert("accessModes".into(), json!(made.modes.iter().map(AsRef::as_ref).collect::<Vec<&str>>()));
+    }
+    spec.insert("class".into(), json!(class));
+    spec.insert("reclaimPolicy".into(), fields.get("reclaimPolicy").cloned().unwrap_or_else(|| json!("Delete")));
+    spec.insert(
+        "claimRefs".into(),
+        json!([{
+            "uid": uid(claim),
+            "namespace": claim["metadata"]["namespace"],
+            "name": claim["metadata"]["name"],
+            "amounts": amounts,
+            "by": "Manager",
+        }]),
+    );
+    match from_class(scene, object) {
+        Ok(own) => spec.extend(own),
+        Err(error) => {
+            pending(scene, "TemplateFailed", &format!("class {class} cannot make it: {error}"), &[], plan);
+            return;
+        }
+    }
+    let resource = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.names.resource,
+        "metadata": {
+            "name": name,
+            "annotations": {PROVISIONED_FOR: uid(claim)},
+            "finalizers": [RESOURCE_FINALIZER],
+        },
+        "spec": spec,
+    });
+    // what cannot be made is known before there is a resource that nobody can use
+    let mut rehearsed = resource.clone();
+    rehearsed["metadata"]["uid"] = json!(uid(claim));
+    if let Err(error) = implementations(kind, &rehearsed, scene.expressions) {
+        return pending(scene, "TemplateFailed", &format!("class {class} cannot make it: {error}"), &[], plan);
+    }
+    plan.create(resource, "make a resource for the claim");
+    pending_with(
+        scene,
+        "Provisioning",
+        &format!("{} {name} is being made from class {class}", kind.names.resource),
+        &[],
+        json!({"granted": granted(&rules, claim, made)}),
+        GRANTED,
+        plan,
+    );
+}
+
+/// What is made for a claim where that is more than it asks for; null: nowhere.
+fn granted(rules: &Rules, claim: &Value, made: &Made) -> Value {
+    let asked = |name: &str| Amount::from_json(&claim["spec"]["resources"]["requests"][name]).unwrap_or_default();
+    let pairs = rules.capacities.iter().zip(made.capacity.iter());
+    let more: Map<String, Value> = pairs
+        .filter(|(capacity, amount)| **amount > asked(&capacity.name))
+        .map(|(capacity, amount)| (capacity.name.to_string(), json!(amount.to_string())))
+        .collect();
+    if more.is_empty() { Value::Null } else { Value::Object(more) }
+}
