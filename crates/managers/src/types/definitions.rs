@@ -96,11 +96,16 @@ impl Types {
         }
         self.hold(object).await?;
         resource["metadata"]["annotations"][APPLIED] = json!(object["spec"].to_string());
+        // from the first definition on there may be claims that ask for what the type did not have: nobody decides on them by what it was
+        self.desks.close(name);
         // Whoever can make a claim finds the kinds that it, and the policies about it, speak of.
         for definition in [&class, &resource, &claim] {
             match self.cx.api.apply(definition).await {
                 // the same again would be refused again: it is said, and looked at when the type changes
                 Err(failure) if failure.is_refusal() => {
+                    if let Some(before) = open {
+                        self.desks.open(&self.cx, before, self.workers);
+                    }
                     return self.say(object, Condition::new("Ready", false, "Refused", failure.message)).await;
                 }
                 other => other.map(drop)?,
