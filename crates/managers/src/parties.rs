@@ -150,7 +150,8 @@ fn refuses(name: &str, spec: Value) -> Vec<Value> {
     vec![object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", binding)]
 }
 
-/// What everything hangs on is not deleted by mistake: the namespace with what is behind the claims, and the definitions of types.
+/// What everything hangs on is not deleted by mistake: the namespace with what is behind the claims, and the definitions of types
+/// and of what providers make.
 fn stays() -> Vec<Value> {
     let delete = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"], "resources": [resource]});
     let mut namespace = delete("", "namespaces");
@@ -175,6 +176,18 @@ fn stays() -> Vec<Value> {
             "validations": [{
                 "expression": "false",
                 "messageExpression": format!("'this is of ResourceType ' + {of} + ', and all its objects would go with it: delete the ResourceType, which goes when nothing of it is left'"),
+                "reason": "Forbidden",
+            }],
+        }),
+    ));
+    all.extend(refuses(
+        "definitions-of-implementations-stay",
+        json!({
+            "matchConstraints": {"resourceRules": [delete("apiextensions.k8s.io", "customresourcedefinitions")]},
+            "matchConditions": [{"name": "is-a-providers", "expression": format!("oldObject.spec.group.endsWith('.local.conductor.io') && oldObject.metadata.?annotations[?'{RETIRED}'].orValue('') != 'true'")}],
+            "validations": [{
+                "expression": "false",
+                "message": format!("all that providers have made of this kind would go with it, with the data in it: delete what was claimed instead; to do without the kind, annotate this with {RETIRED}=true first"),
                 "reason": "Forbidden",
             }],
         }),

@@ -127,6 +127,10 @@ async fn a_class_can_be_for_some_only() {
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/relationaldatabaseclaims.storage.conductor.io",
             "this is of ResourceType relationaldatabases.storage.conductor.io, and all its objects would go with it",
         ),
+        (
+            "/apis/storage.conductor.io/v1alpha1/relationaldatabaseclasses/gold",
+            "what there is of this class would be for everybody",
+        ),
     ] {
         let (code, answer) = cluster
             .api
@@ -189,7 +193,7 @@ async fn who_made_a_claim_is_on_it_and_cannot_be_forged() {
             (object["metadata"]["annotations"][by].clone(), object["metadata"]["annotations"][groups].clone())
         };
         let truth = (json!("jane"), json!("system:authenticated"));
-        assert_eq!(said(&made), truth);
+        assert_eq!(said(&made), truth, "{path}");
         for forged in [json!({by: "root"}), json!({by: null, groups: null}), json!({groups: "system:masters"})] {
             let (code, changed) =
                 jane.send(Method::PATCH, &format!("{path}/a"), &json!({"metadata": {"annotations": forged}})).await;

@@ -144,7 +144,33 @@ pub fn guards(own: &Guarded<'_>) -> Vec<Value> {
     }]);
     let mut all = creators(own, &rules);
     all.extend(uses(own, &rules));
+    all.extend(stays(own));
     all
+}
+
+/// A class that is not for everybody is not deleted before that is said to end: what there is of it would be anybody's at once.
+fn stays(own: &Guarded<'_>) -> Vec<Value> {
+    let name = format!("use-stays.{}", own.name);
+    let (group, classes) = own.class_resource;
+    let message = format!(
+        "what there is of this class would be for everybody, not for those who have the verb use on it alone: see that nothing is left of it, then          remove its label {USE_LABEL} (kubectl label {classes}.{group} NAME {USE_LABEL}-), then delete it"
+    );
+    let policy = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta(&name),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "objectSelector": {"matchLabels": {USE_LABEL: "required"}},
+                "resourceRules": [{"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"], "resources": [classes]}],
+            },
+            "validations": [{"expression": "false", "message": message, "reason": "Forbidden"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta(&name),
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    vec![policy, binding]
 }
 
 fn meta(name: &str) -> Value {

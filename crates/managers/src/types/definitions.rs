@@ -120,13 +120,13 @@ impl Types {
             self.say(object, Condition::new("Ready", false, "NotAllowed", message.clone())).await?;
             return Err(Failure { code: 403, reason: "Forbidden".into(), message });
         }
-        let guards = access(&kind);
-        let mut applied = FuturesUnordered::new();
-        for guard in &guards {
-            applied.push(self.guard(guard));
+        // nobody has a right to what nothing guards yet
+        let (roles, policies): (Vec<Value>, Vec<Value>) =
+            access(&kind).into_iter().partition(|guard| guard["kind"] == "ClusterRole");
+        for guards in [policies, roles] {
+            let mut applied: FuturesUnordered<_> = guards.iter().map(|guard| self.guard(guard)).collect();
+            while applied.try_next().await?.is_some() {}
         }
-        while applied.try_next().await?.is_some() {}
-        drop(applied);
         // whoever reads that a type is served can make a claim of it
         for own in [&kind.names.class, &kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;

@@ -80,21 +80,19 @@ pub async fn people() -> (Cluster, [Person; 4]) {
             .send(Method::GET, &format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), &Value::Null)
             .await;
         let (admin, _) = people[1].send(Method::GET, &format!("{DATABASES}/relationaldatabases"), &Value::Null).await;
-        let policy = cluster
+        let kind = cluster
             .api
-            .get(
-                "admissionregistration.k8s.io/v1",
-                "MutatingAdmissionPolicyBinding",
-                "",
-                "default-class.relationaldatabases.storage.conductor.io",
-            )
+            .get("conductor.io/v1alpha1", "ResourceType", "", "relationaldatabases.storage.conductor.io")
             .await
             .ok()
-            .flatten();
-        if user == 200 && admin == 200 && policy.is_some() {
+            .flatten()
+            .unwrap_or_default();
+        let mut conditions = kind["status"]["conditions"].as_array().into_iter().flatten();
+        let guarded = conditions.any(|own| own["type"] == "Ready" && own["status"] == "True");
+        if user == 200 && admin == 200 && guarded {
             return (cluster, people);
         }
-        assert!(std::time::Instant::now() < deadline, "{user} {admin} {policy:?}");
+        assert!(std::time::Instant::now() < deadline, "{user} {admin} {kind}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
