@@ -132,6 +132,21 @@ impl InstanceSpec {
     }
 }
 
+/// Whether a name stands for one of several settings, in whatever form the engine takes it.
+fn names<E: Engine>(mut name: &str, settings: &[&str]) -> bool {
+    const BEFORE: [&str; 5] = ["loose_", "enable_", "disable_", "maximum_", "skip_"];
+    let is = |name: &str| settings.iter().any(|own| *own == name || (E::ABBREVIATES && own.starts_with(name)));
+    loop {
+        if is(name) {
+            return true;
+        }
+        match BEFORE.iter().find_map(|before| name.strip_prefix(before)) {
+            Some(rest) if E::ABBREVIATES => name = rest,
+            _ => return false,
+        }
+    }
+}
+
 /// What a setting is set to.
 fn setting<E: Engine>(key: &str, value: &Value) -> Result<String, &'static str> {
     let text = match value {
@@ -144,7 +159,9 @@ fn setting<E: Engine>(key: &str, value: &Value) -> Result<String, &'static str> 
             Err("no setting has this name")
         }
         () if text.contains(['\n', '\r']) => Err("a value is no more than a line"),
-        () if E::OWN_SETTINGS.contains(&own.strip_prefix("loose_").unwrap_or(&own)) => Err("Conductor sets it itself"),
+        () if names::<E>(&own, E::OWN_SETTINGS) => Err("Conductor sets it itself"),
+        () if names::<E>(&own, E::REFUSED_SETTINGS) => Err("it would run programs, load code or let everybody in"),
+        () if own.contains("preload_libraries") && text.contains('/') => Err("libraries are named without a path"),
         () => Ok(text),
     }
 }
@@ -221,6 +238,10 @@ pub trait Engine: Send + Sync + 'static {
     const SESSIONS: &'static str;
     /// Settings that a server here stands on, in lower case with underscores: nobody else's.
     const OWN_SETTINGS: &'static [&'static str];
+    /// Settings that run programs, load code or let everybody in: whoever writes a class is not to do that on this machine.
+    const REFUSED_SETTINGS: &'static [&'static str];
+    /// Whether the beginning of a setting's name stands for it.
+    const ABBREVIATES: bool;
 
     /// The installed server that satisfies a version, or what is missing.
     fn server(version: &str) -> Result<Server, Lack>;

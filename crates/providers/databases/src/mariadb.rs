@@ -62,6 +62,21 @@ impl Engine for MariaDb {
         "socket",
         "user",
     ];
+    const REFUSED_SETTINGS: &'static [&'static str] = &[
+        "basedir",
+        "character_sets_dir",
+        "chroot",
+        "getopt_prefix_matching",
+        "lc_messages_dir",
+        "plugin_dir",
+        "plugin_load",
+        "plugin_load_add",
+        "skip_grant_tables",
+        "wsrep_notify_cmd",
+        "wsrep_provider",
+        "wsrep_sst_method",
+    ];
+    const ABBREVIATES: bool = true;
 
     fn server(version: &str) -> Result<Server, Lack> {
         let program = lack::program("mariadbd", "mariadb-server", &[])?;
@@ -376,6 +391,23 @@ mod tests {
         let words = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)";
         assert_eq!(version_in(words).as_deref(), Some("10.11.19"));
     }
+
+    #[test]
+    fn settings_that_open_the_server_are_refused_under_all_their_names() {
+        for key in ["skip-grant-tables", "Skip_Grant", "loose-skip-gran", "enable-skip-grant-tables", "plugin-load-a"] {
+            let spec = InstanceSpec { settings: [(key.to_owned(), "1".into())].into(), ..InstanceSpec::default() };
+            assert!(spec.refused::<MariaDb>().is_some_and(|why| why.contains("let everybody in")), "{key}");
+        }
+        for key in ["sock", "loose-datad", "skip-networking"] {
+            let spec = InstanceSpec { settings: [(key.to_owned(), "1".into())].into(), ..InstanceSpec::default() };
+            assert!(spec.refused::<MariaDb>().is_some_and(|why| why.contains("itself")), "{key}");
+        }
+        for key in ["sort_buffer_size", "skip_log_bin", "port_open_timeout", "userstat", "general_log"] {
+            let spec = InstanceSpec { settings: [(key.to_owned(), "1".into())].into(), ..InstanceSpec::default() };
+            assert_eq!(spec.refused::<MariaDb>(), None, "{key}");
+        }
+    }
+
     #[test]
     fn passwords_that_work_are_found() {
         let (one, two) = ("0123456789ABCDEF0123456789ABCDEF01234567", "F".repeat(40));

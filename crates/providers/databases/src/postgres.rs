@@ -65,6 +65,21 @@ impl Engine for Postgres {
         "port",
         "unix_socket_directories",
     ];
+    const REFUSED_SETTINGS: &'static [&'static str] = &[
+        "archive_cleanup_command",
+        "archive_command",
+        "archive_library",
+        "dynamic_library_path",
+        "extension_control_path",
+        "jit_provider",
+        // a mistake in one of these keeps everybody out: shared_preload_libraries is tried first
+        "local_preload_libraries",
+        "session_preload_libraries",
+        "recovery_end_command",
+        "restore_command",
+        "ssl_passphrase_command",
+    ];
+    const ABBREVIATES: bool = false;
 
     fn server(version: &str) -> Result<Server, Lack> {
         let mut there = Vec::new();
@@ -535,6 +550,8 @@ mod tests {
             ("Port", "5555", "Conductor sets it itself"),
             ("include", "/etc/passwd", "Conductor sets it itself"),
             ("data_directory", "/elsewhere", "Conductor sets it itself"),
+            ("archive_command", "id > /tmp/who", "run programs"),
+            ("shared_preload_libraries", "/tmp/evil", "without a path"),
         ];
         for (key, value, why) in cases {
             let spec = InstanceSpec { settings: [(key.to_owned(), value.into())].into(), ..InstanceSpec::default() };
