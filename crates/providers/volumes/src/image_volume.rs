@@ -306,7 +306,7 @@ impl Job {
         let point = self.places.point(&self.object);
         mounts::unmount(&point).map_err(|error| match &error {
             UnmountError::Busy(_) => Trouble::new("Busy", crate::users::said(&error, &point)),
-            UnmountError::Other(..) => Trouble::new("UnmountFailed", error.to_string()),
+            UnmountError::Littered(_) | UnmountError::Other(..) => Trouble::new("UnmountFailed", error.to_string()),
         })?;
         let path = self.places.image(&self.object, &self.spec)?;
         let size = self.spec.size().unwrap_or(0);

@@ -40,6 +40,9 @@ pub enum UnmountError {
     /// Someone has files open in it.
     #[error("{0} is in use: stop what has files open there")]
     Busy(PathBuf),
+    /// Something is in the directory that was written while nothing was mounted there.
+    #[error("{0} has files in it that were written while it was not mounted: look at them, and move them away")]
+    Littered(PathBuf),
     /// Anything else.
     #[error("cannot unmount {0}: {1}")]
     Other(PathBuf, io::Error),
@@ -188,6 +191,7 @@ pub fn unmount(point: &Path) -> Result<(), UnmountError> {
         }
     }
     match fs::remove_dir(point) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(UnmountError::Littered(point.to_owned())),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(other(error)),
         _ => Ok(()),
     }
@@ -196,6 +200,18 @@ pub fn unmount(point: &Path) -> Result<(), UnmountError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_below_a_mount_point_are_said_and_stay() {
+        let point = std::env::temp_dir().join(format!("conductor-littered-{}", std::process::id()));
+        fs::create_dir(&point).expect("may");
+        fs::write(point.join("left"), "here").expect("may");
+        let said = unmount(&point).expect_err("it is not empty").to_string();
+        assert!(said.contains("move them away"), "{said}");
+        fs::remove_file(point.join("left")).expect("is still there");
+        unmount(&point).expect("is empty");
+        assert!(!point.exists());
+    }
 
     #[test]
     fn the_kernels_table_is_read() {
