@@ -155,7 +155,7 @@ async fn directory(api: &Api, claim: &Value) -> anyhow::Result<String> {
     let places = [&volume["spec"]["local"]["path"], &volume["spec"]["hostPath"]["path"]];
     let path = places.into_iter().find_map(Value::as_str).context("its volume is not a directory of a machine")?;
     let there = std::path::Path::new(path).is_dir();
-    anyhow::ensure!(there, "{path} is no directory of this machine; it is where conductor up runs");
+    anyhow::ensure!(there, "{path} is no directory of this machine: connect on the one that has it, or make it");
     Ok(path.to_owned())
 }
 

@@ -177,3 +177,22 @@ fn whoever_may_not_see_a_volume_is_told_so() {
     let (fine, said) = world.run(&["tree", "configmap/kube-root-ca.crt"]);
     assert!(!fine && said.contains("is behind no resource"), "{said}");
 }
+
+#[test]
+fn what_a_resource_waits_for_is_said_to_whoever_waits_for_it() {
+    let world = World::new();
+    let template = json!({
+        "apiVersion": "database.local.conductor.io/v1alpha1", "kind": "PostgresDatabase", "spec": {"serverSecretRef": {"name": "none"}},
+    });
+    let object = json!({
+        "apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": "one"},
+        "spec": {"class": "shared", "engine": "postgres", "capacity": {"storage": "7Gi"}, "template": template},
+    });
+    world.create(RESOURCES, &object);
+    claim(&world, "db", json!({"class": "shared"}));
+    soon("said", || {
+        let said = world.conductor(&["explain", "relationaldatabaseclaim/db"]);
+        let why = "is Provisioning: PostgresDatabase one is not ready:";
+        said.contains(why).then_some(())
+    });
+}

@@ -129,36 +129,46 @@ const LINGERS: i64 = 60;
 /// sees no others; `None`: nothing of it is ours to see.
 pub async fn troubled(api: &Api, namespace: &str) -> Result<Option<Vec<String>>, Failure> {
     let mut said = None;
+    let mut all = Vec::new();
     for kind in kinds(api).await? {
         for (of, phase) in [(kind.claim(), "Lost"), (kind.resource(), "Failed")] {
-            let mut objects = list_seen(api, of.clone()).await?;
-            if objects.is_none() && phase == "Lost" {
-                objects = api.list_in(&of.0, of.1, namespace, "").await.ok();
-            }
-            let Some(objects) = objects else { continue };
-            let said = said.get_or_insert_with(Vec::new);
-            let now = seconds(&now());
-            for object in &objects {
-                let meta = &object["metadata"];
-                let since = meta["deletionTimestamp"].as_str();
-                let lingers = since.filter(|since| now - seconds(since) > LINGERS);
-                if object["status"]["phase"] != phase && lingers.is_none() {
-                    continue;
-                }
-                let name = [&meta["namespace"], &meta["name"]].into_iter().filter_map(Value::as_str);
-                let name = name.collect::<Vec<_>>().join("/");
-                let condition = object["status"]["conditions"].as_array().into_iter().flatten();
-                let condition = condition.filter(|c| c["status"] == "False").map(|c| &c["message"]).next();
-                let why = Some(&object["status"]["message"]).filter(|m| m.is_string()).or(condition);
-                let why = why.and_then(Value::as_str).unwrap_or("kubectl describe shows what is known");
-                match lingers {
-                    Some(since) => said.push(format!("{} {name} is being deleted since {since}: {why}", of.1)),
-                    None => said.push(format!("{} {name} is {phase}: {why}", of.1)),
-                }
-            }
+            all.push((of.0, of.1.to_owned(), phase));
         }
     }
+    let providers = list_seen(api, ("conductor.io/v1alpha1".to_owned(), "Provider")).await?.unwrap_or_default();
+    let provided = kinds_of(providers.iter().flat_map(|p| p["status"]["kinds"].as_array().into_iter().flatten()));
+    // how they are is their resources' to say
+    all.extend(provided.into_iter().map(|(api_version, kind)| (api_version, kind, "going")));
+    for (api_version, kind, phase) in all {
+        let mut objects = list_seen(api, (api_version.clone(), &kind)).await?;
+        if objects.is_none() && phase == "Lost" {
+            objects = api.list_in(&api_version, &kind, namespace, "").await.ok();
+        }
+        let Some(objects) = objects else { continue };
+        let now = seconds(&now());
+        said.get_or_insert_with(Vec::new)
+            .extend(objects.iter().filter_map(|object| trouble(object, &kind, phase, now)));
+    }
     Ok(said)
+}
+
+/// What is wrong with an object that is in a bad phase, or does not go.
+fn trouble(object: &Value, kind: &str, phase: &str, now: i64) -> Option<String> {
+    let meta = &object["metadata"];
+    let lingers = meta["deletionTimestamp"].as_str().filter(|since| now - seconds(since) > LINGERS);
+    if object["status"]["phase"] != phase && lingers.is_none() {
+        return None;
+    }
+    let name = [&meta["namespace"], &meta["name"]].into_iter().filter_map(Value::as_str);
+    let name = name.collect::<Vec<_>>().join("/");
+    let condition = object["status"]["conditions"].as_array().into_iter().flatten();
+    let condition = condition.filter(|c| c["status"] == "False").map(|c| &c["message"]).next();
+    let why = Some(&object["status"]["message"]).filter(|m| m.is_string()).or(condition);
+    let why = why.and_then(Value::as_str).unwrap_or("kubectl describe shows what is known");
+    Some(match lingers {
+        Some(since) => format!("{kind} {name} is being deleted since {since}: {why}"),
+        None => format!("{kind} {name} is {phase}: {why}"),
+    })
 }
 
 /// What is behind volumes that are gone, and was not kept by their policy: somebody removed them by force.
@@ -194,4 +204,30 @@ fn text(value: &Value) -> String {
 /// apiVersion and kind of each object that is one.
 fn kinds_of<'o>(objects: impl Iterator<Item = &'o Value>) -> BTreeSet<(String, String)> {
     objects.filter(|o| o.is_object()).map(|o| (text(&o["apiVersion"]), text(&o["kind"]))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_is_said_with_its_reason() {
+        let object = |since: Value, phase: Value| {
+            let why = json!({"type": "Ready", "status": "False", "message": "others are in it"});
+            let meta = json!({"namespace": "n", "name": "a", "deletionTimestamp": since});
+            json!({"metadata": meta, "status": {"phase": phase, "conditions": [why]}})
+        };
+        let now = seconds("2026-01-01T00:02:00Z");
+        let check = |since: Value, phase: Value, bad: &str, expected: Option<&str>| {
+            assert_eq!(trouble(&object(since, phase), "PostgresInstance", bad, now).as_deref(), expected);
+        };
+        let long = "PostgresInstance n/a is being deleted since 2026-01-01T00:00:00Z: others are in it";
+        check(json!("2026-01-01T00:00:00Z"), Value::Null, "going", Some(long));
+        check(json!("2026-01-01T00:01:30Z"), Value::Null, "going", None);
+        check(Value::Null, Value::Null, "going", None);
+        check(Value::Null, json!("Failed"), "Failed", Some("PostgresInstance n/a is Failed: others are in it"));
+        check(Value::Null, json!("Bound"), "Failed", None);
+    }
 }

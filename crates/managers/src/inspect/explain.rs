@@ -77,6 +77,7 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             ledger.decision = rights::refused(class);
         }
     }
+    say_why(&mut ledger, &snapshot);
     agree(&mut ledger, &ask, &snapshot);
     // what cannot be made here is no way out
     let lacking: Vec<String> =
@@ -94,6 +95,18 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
         }
     }
     Ok(shown(&claim, &ask, &kind_name, &ledger, &snapshot))
+}
+
+/// A resource that cannot be had because of its phase says why it is in that.
+fn say_why(ledger: &mut Ledger, snapshot: &Snapshot) {
+    for candidate in ledger.candidates.iter_mut().filter(|c| !c.class) {
+        let Some(Refusal::Taken(Taken::Phase(_))) = candidate.refusal else { continue };
+        let named = |r: &&Value| text(&r["metadata"]["name"]) == candidate.name.as_ref();
+        let why = snapshot.resources.iter().find(named).map_or("", |r| text(&r["status"]["message"]));
+        if !why.is_empty() {
+            candidate.text += &format!(": {why}");
+        }
+    }
 }
 
 /// What is decided about one resource, by its name or because it refers to the claim, its row says too.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::condition_of;
+use conductor_claims::lifecycle::{RESOURCE_REF, condition_of};
 use conductor_local::{
     Account, BoxFuture, Files, Finding, Home, Kind, Lack, Ledger, Object, Report, Scene, Scrubbed, State, Stock,
     Supervisor, Trouble, Wake, account, home, inside, lack, logs, owner,
@@ -294,10 +294,12 @@ impl<E: Engine> Instance<E> {
         let all = all.list(&ListParams::default()).await?;
         let inside =
             |database: &&DynamicObject| database.data["spec"]["serverSecretRef"]["name"].as_str() == Some(secret);
-        let inside: Vec<String> = all.iter().filter(inside).map(ResourceExt::name_any).collect();
+        let inside: Vec<&DynamicObject> = all.iter().filter(inside).collect();
         Ok(inside.first().map(|first| {
             let (count, kind) = (inside.len(), E::DATABASE.kind);
-            format!("{count} {kind} are in it, such as {first}: it goes when they are gone")
+            let of = first.annotations().get(RESOURCE_REF).and_then(|of| of.split_once(' '));
+            let of = of.map(|(_, resource)| format!(" of {resource}")).unwrap_or_default();
+            format!("{count} {kind} are in it, such as {}{of}: it goes when they are gone", first.name_any())
         }))
     }
 
