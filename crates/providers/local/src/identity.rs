@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The variable in a supervised process' environment that says whose it is.
 pub const MARKER: &str = "CONDUCTOR_PROCESS";
@@ -37,9 +38,19 @@ fn parse_stat(stat: &str) -> Option<Seen> {
     })
 }
 
+/// How often an environment is looked at, a millisecond apart, that shows nothing.
+const LOOKS: usize = 10;
+
 /// What a process' environment says under [`MARKER`]; `None` too if we may not look.
 pub fn marker(pid: i32) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    // while a program becomes another it shows none; threads of the kernel never do, and are no program
+    let mut looks = 0;
+    while environment.is_empty() && looks < LOOKS && fs::read_link(format!("/proc/{pid}/exe")).is_ok() {
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(1));
+        environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    }
     let prefix = format!("{MARKER}=");
     let found = environment.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()))?;
     String::from_utf8(found.to_vec()).ok()
