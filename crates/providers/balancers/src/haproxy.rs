@@ -28,6 +28,8 @@ const SOCKET_PATH: usize = 107 - 14;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long until it is told once more to reload.
 const RELOADED: Duration = Duration::from_secs(4);
+/// How long it takes, at most, to read a configuration.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// All HAProxy processes below one directory.
 pub struct HAProxies {
@@ -164,6 +166,11 @@ impl HAProxies {
             self.edited.lock().entry(name.to_owned()).or_default().extend(changed);
         }
         self.reload(name, &wanted.mark).await?;
+        if self.edited.lock().contains_key(name) {
+            // the new worker may be the editor's, who had the file loaded as it was: the next has read it as it is
+            tokio::time::sleep(SETTLED).await;
+            self.reload(name, &wanted.mark).await?;
+        }
         applied.corrected = self.edited.lock().remove(name).unwrap_or_default();
         applied.reloaded = true;
         Ok(applied)
