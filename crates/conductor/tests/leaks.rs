@@ -222,7 +222,8 @@ fn nothing_is_left_of_claims_whoever_is_killed_meanwhile() {
     if shared {
         let details = world.secret("conductor-system", "shared-postgresinstance");
         let role = "create role c_00000000000000000000000000000000";
-        let mark = fs::read_to_string(databases.join("installation")).unwrap_or_default();
+        let kept = fs::read_to_string(databases.join("installation")).unwrap_or_default();
+        let mark = kept.lines().next().unwrap_or_default();
         let mark = format!("comment on role c_00000000000000000000000000000000 is 'conductor {mark} stray'");
         if !mark.contains("conductor  ") {
             common::database::sql(&details, &format!("{role}; {mark}")).expect("may");
