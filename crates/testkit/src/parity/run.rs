@@ -12,7 +12,7 @@ use crate::cluster::unique;
 use crate::{Answer, Cluster, Namespace, Request};
 
 /// How often `@until` asks.
-const ATTEMPTS: usize = 1200;
+const ATTEMPTS: usize = 400;
 
 /// One request that was compared.
 pub struct Comparison {
