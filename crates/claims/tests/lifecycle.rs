@@ -2,7 +2,7 @@
 
 mod toy;
 
-use conductor_claims::lifecycle::{ClaimScene, Connection};
+use conductor_claims::lifecycle::{ClaimScene, Connection, condition_of};
 use conductor_claims::matching::{Decision, Why};
 use conductor_claims::template::Paths;
 use serde_json::{Value, json};
@@ -212,10 +212,14 @@ fn what_vanished_is_lost_never_replaced_and_heals() {
     api.objects.insert(r.clone(), kept);
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
-    // an administrator takes the reference away: it is scrubbed, and not given back with its data gone
+    // what is released all the same is scrubbed, and not given back with its data gone
+    api.patch(&r, &json!({"status": {"phase": "Released"}}), true);
     api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Available", "Lost"));
+    let ready =
+        |api: &Api| condition_of(&api.objects[&db], "Ready").map(|(ready, reason, _)| (ready, reason.to_owned()));
+    assert_eq!(ready(&api), Some((false, "ResourceTaken".to_owned())));
     api.patch(
         &r,
         &json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "db", "by": "Admin"}]}}),
@@ -223,7 +227,52 @@ fn what_vanished_is_lost_never_replaced_and_heals() {
     );
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
+    assert_eq!(ready(&api).map(|(ready, _)| ready), Some(true));
     assert_sound(&api, true);
+}
+
+#[test]
+fn a_reference_that_is_edited_away_is_there_again() {
+    for policy in ["Delete", "Retain", "Recycle"] {
+        for shared in [1_usize, 2] {
+            let (kind, mut api) = (kind(), Api::default());
+            api.create(resource("r", "60Gi", policy, shared as u32, true)).expect("created");
+            api.settle(&kind);
+            let claims = ["one", "two"];
+            for name in claims.iter().take(shared) {
+                api.create(claim(name, "25Gi", "fast")).expect("created");
+                api.settle(&kind);
+            }
+            let (r, thing) = (key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+            let before = api.objects[&r]["spec"]["claimRefs"].as_array().map_or(0, Vec::len);
+            assert_eq!(before, shared);
+            let held = api.objects[&thing]["metadata"]["uid"].clone();
+            // one of them, all of them, and as `kubectl replace` does: with the finalizers
+            let last = api.objects[&r]["spec"]["claimRefs"][shared - 1].clone();
+            let edits = [
+                json!({"spec": {"claimRefs": [last]}}),
+                json!({"spec": {"claimRefs": null}}),
+                json!({"spec": {"claimRefs": null}, "metadata": {"finalizers": null}}),
+            ];
+            for edit in edits {
+                api.patch(&r, &edit, false);
+                api.settle(&kind);
+                let refs = api.objects[&r]["spec"]["claimRefs"].as_array().map_or(0, Vec::len);
+                assert_eq!((phase(&api, &r), refs), ("Bound", shared), "{policy} {edit}");
+                assert_eq!(api.objects[&thing]["metadata"]["uid"], held, "{policy} {edit}");
+                for name in claims.iter().take(shared) {
+                    assert_eq!(phase(&api, &key("DatabaseClaim", "apps", name)), "Bound", "{policy} {edit}");
+                }
+                assert_sound(&api, true);
+            }
+            // and on its way out: not under its claims
+            api.delete(&r);
+            api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
+            api.settle(&kind);
+            assert_eq!(phase(&api, &r), "Bound", "{policy}");
+            assert_eq!(api.objects[&thing]["metadata"]["uid"], held, "{policy}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
     BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence,
-    RESOURCE_UID, ResourceScene, SILENCE, claim, implementations, is_outdated, refused_claim, resource,
+    RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_outdated, refused_claim, resource,
     resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::clock::now;
 use crate::connection::Wiring;
-use crate::desk::{Desk, Found, Key, Outcome, Trouble};
+use crate::desk::{Desk, Found, Key, Outcome, Seen, Trouble};
 use crate::implementations::NOT_ALLOWED;
 use crate::volumes::leading;
 
@@ -121,6 +121,12 @@ impl Desk {
                 let message = format!("what class {name} makes is more than it may have: {}", broken.failure.message);
                 self.send(refused_claim(&object, &message, &time)).await?;
             }
+            if broken.purpose == SAY_BOUND && broken.failure.code == 403 && !bound {
+                let advice = "ask for less than all of it, or have the quota raised";
+                let message =
+                    format!("what {wanted} has is more than it may have: {}: {advice}", broken.failure.message);
+                self.send(refused_claim(&object, &message, &time)).await?;
+            }
             if broken.purpose == "make a resource for the claim" && broken.failure.is_refusal() {
                 let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
                 // in a transaction, the number of the operation is nobody's concern
@@ -138,6 +144,23 @@ impl Desk {
         // what has the name of its connection details is not followed, and a consumer that came and went may never be shown
         let again = (unseen && !consumers.is_empty()) || (!deleting && wiring.connection().is_taken(&object));
         Ok(if again { Outcome::Later(Duration::from_secs(5)) } else { Outcome::Settled })
+    }
+
+    /// A claim that is bound to a resource which refers to nobody any more, as the API server has it.
+    async fn torn(&self, resource: &Value) -> Result<Option<Value>, crate::api::Failure> {
+        let referred = resource["spec"]["claimRefs"].as_array().is_some_and(|refs| !refs.is_empty());
+        if referred || text(&resource["status"]["phase"]) != "Bound" {
+            return Ok(None);
+        }
+        let name = text(&resource["metadata"]["name"]);
+        let key = {
+            let state = self.state.lock();
+            let names = |seen: &Seen| seen.bound && seen.resource.as_deref() == Some(name);
+            state.claims.iter().find(|(_, seen)| names(seen)).map(|(key, _)| key.clone())
+        };
+        let Some((namespace, name)) = key else { return Ok(None) };
+        let (api_version, kind) = self.kind.claim();
+        self.cx.api.get(&api_version, kind, &namespace, &name).await
     }
 
     pub(crate) async fn generated_resource(
@@ -196,9 +219,11 @@ impl Desk {
             .collect();
         let time = now();
         let presence = |uid: &str| claims.get(uid).map_or(Presence::Unknown, Found::presence);
+        let torn = self.torn(&object).await?;
         let plan = resource(&ResourceScene {
             kind,
             resource: &object,
+            torn: torn.as_ref(),
             claims: &presence,
             found: &found,
             expressions: &self.cx.evaluator,

@@ -523,3 +523,44 @@ async fn a_type_takes_over_no_kinds_that_are_there() {
     );
     cluster.until(&crd, "stays", |crd| crd.is_some_and(|crd| crd["metadata"]["deletionTimestamp"].is_null())).await;
 }
+
+/// Whoever asks for no amount and gets what is there is charged that: asking for nothing is no way past a quota.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_there_is_charged_to_who_asks_for_no_amount() {
+    let (cluster, [jane, ..]) = people().await;
+    let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+    let at = |name: &str| common::target("storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "shop", name);
+    let per = "told.relationaldatabaseclass.storage.conductor.io/requests.storage";
+    let quota = |hard: &str| json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": {per: hard}}});
+    cluster.create(&quota("2Gi")).await;
+    cluster.create(&json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClass", "metadata": {"name": "told"}})).await;
+    for name in ["small", "large"] {
+        let storage = if name == "small" { "1Gi" } else { "5Gi" };
+        cluster.create(&json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": name}, "spec": {"engine": "x", "class": "told", "capacity": {"storage": storage}}})).await;
+    }
+    let asks = json!({"class": "told", "engine": "x", "resources": {"requests": {"storage": "500Mi"}}});
+    assert_eq!(jane.send(Method::POST, &claims, &database("asks", asks)).await.0, 201);
+    let bound = cluster.until(&at("asks"), "bound", common::phase_is("Bound")).await.expect("is there");
+    assert_eq!((&bound["spec"]["resourceName"], &bound["status"]["granted"]), (&json!("small"), &Value::Null));
+    assert_eq!(
+        jane.send(Method::POST, &claims, &database("takes", json!({"class": "told", "engine": "x"}))).await.0,
+        201
+    );
+    let over = |claim: Option<&Value>| claim.is_some_and(|c| c["status"].to_string().contains("exceeded quota"));
+    cluster.until(&at("takes"), "over the quota", over).await;
+    let large = common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "large");
+    let free = cluster.get(&large).await.expect("is there");
+    assert!(free["spec"]["claimRefs"].as_array().is_none_or(Vec::is_empty), "{free}");
+    let path = "/api/v1/namespaces/shop/resourcequotas/q";
+    let raised = cluster.api.call(
+        Method::PATCH,
+        path,
+        "application/merge-patch+json",
+        json!({"spec": {"hard": {per: "6Gi"}}}).to_string().into_bytes(),
+    );
+    raised.await.expect("is raised");
+    let bound = cluster.until(&at("takes"), "bound", common::phase_is("Bound")).await.expect("is there");
+    assert_eq!(bound["status"]["granted"]["storage"], "5Gi", "{bound}");
+    let used = cluster.get(&common::target("v1", "ResourceQuota", "shop", "q")).await.expect("is there");
+    assert_eq!(used["status"]["used"][per], "5620Mi", "{used}");
+}

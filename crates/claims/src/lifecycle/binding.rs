@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
-use crate::lifecycle::claim::{ClaimScene, claims_text, holds, is_shared, phase, references, uid};
+use crate::lifecycle::claim::{ClaimScene, claims_text, deleting, holds, is_shared, phase, references, uid};
 use crate::lifecycle::connection::connection_writes;
 use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
@@ -12,7 +12,11 @@ use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, WITHIN_CAPACITY};
 use crate::matching::Refusal;
 use crate::rules::Rules;
+use crate::types::ResourceType;
 use crate::views::Ask;
+
+/// The purpose of the write that says Bound on a claim, and how much it has: quotas charge it, and may refuse it.
+pub const SAY_BOUND: &str = "say Bound on the claim";
 
 /// What is wrong with a resource that was made for the claim: a class may make something else than it is asked for.
 pub(super) fn misfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<String> {
@@ -60,7 +64,7 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
     let mut refs = references(resource);
     if !holds(resource, claim) {
-        let Some(referring) = referring(scene, &rules, resource) else { return };
+        let Some(referring) = referring(&rules, resource, claim).filter(|_| !deleting(resource)) else { return };
         refs = referring;
         let mut patch = json!({"spec": {"claimRefs": refs}});
         if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true) {
@@ -104,6 +108,10 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
             (reason, message) = (json!(why), json!(said));
         }
     }
+    if ready.is_none() && condition_of(claim, "Ready").is_some() {
+        // what was said while it was lost
+        conditions.push(Condition::new("Ready", true, "Ready", "ready to be used"));
+    }
     if let Some(broken) = conditions.iter().find(|c| c.kind == "ConnectionReady" && !c.status && reason.is_null()) {
         (reason, message) = (json!(broken.reason), json!(broken.message));
     }
@@ -124,6 +132,13 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     }
     let capacity = capacity(scene, resource, &refs);
     let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
+    let granted = match phase(claim) {
+        // what it was charged when it got it
+        "Bound" | "Lost" => claim["status"]["granted"].clone(),
+        _ if own => claim["status"]["granted"].clone(),
+        _ if is_shared(scene.kind, resource) => Value::Null,
+        _ => unasked(&rules, claim, &capacity),
+    };
     let fields = json!({
         "phase": "Bound",
         "reason": reason,
@@ -131,12 +146,12 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         "class": class_name(scene, resource),
         "resourceUid": uid(resource),
         "capacity": capacity,
-        "granted": if own { claim["status"]["granted"].clone() } else { Value::Null },
+        "granted": granted,
         "attributes": offered(&rules, resource),
         "binding": binding,
     });
     if let Some(status) = status_patch(claim, fields, &conditions, scene.now) {
-        plan.patch_status(claim, status, "say Bound on the claim");
+        plan.patch_status(claim, status, SAY_BOUND);
         if phase(claim) != "Bound" {
             plan.event(claim, false, "Bound", format!("bound to {} {name}", scene.kind.names.resource));
         }
@@ -151,6 +166,42 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         own["rotation"] = json!(rotation);
         plan.patch(resource, json!({"spec": {"claimRefs": refs}}), "say which credentials the claim has");
     }
+}
+
+/// Whether a claim is bound to a resource from which somebody took the reference to it.
+pub(super) fn is_torn(resource: &Value, claim: &Value) -> bool {
+    phase(claim) == "Bound"
+        && phase(resource) == "Bound"
+        && !deleting(claim)
+        && claim["spec"]["resourceName"] == resource["metadata"]["name"]
+        && claim["status"]["resourceUid"].as_str() == Some(uid(resource))
+        && !holds(resource, claim)
+}
+
+/// Puts the reference back that [`is_torn`] misses, if there is room for it: a resource is not taken from under its claim by an edit.
+pub(super) fn mend(kind: &ResourceType, resource: &Value, claim: &Value, plan: &mut Plan) -> bool {
+    let Some(refs) = referring(&kind.rules(), resource, claim) else { return false };
+    let mut patch = json!({"spec": {"claimRefs": refs}});
+    if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true).filter(|_| !deleting(resource)) {
+        patch["metadata"] = json!({"finalizers": list});
+    }
+    plan.patch(resource, patch, "refer to the claim again");
+    let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
+    let message = format!(
+        "its reference to claim {}/{} was removed and is there again: delete the claim to release it",
+        text("namespace"),
+        text("name")
+    );
+    plan.event(resource, true, "StillBound", message);
+    true
+}
+
+/// What a claim gets of which it asked for no amount: it is charged for that; null: nothing.
+fn unasked(rules: &Rules, claim: &Value, capacity: &Value) -> Value {
+    let asks = |name: &str| !claim["spec"]["resources"]["requests"][name].is_null();
+    let got = rules.capacities.iter().filter(|c| !asks(&c.name) && !capacity[c.name.as_ref()].is_null());
+    let got: Map<String, Value> = got.map(|c| (c.name.to_string(), capacity[c.name.as_ref()].clone())).collect();
+    if got.is_empty() { Value::Null } else { Value::Object(got) }
 }
 
 /// What a claim has: all of its resource, or its part of one that several share.
@@ -179,11 +230,10 @@ fn offered(rules: &Rules, resource: &Value) -> Value {
 }
 
 /// The references with this claim among them; `None` if there is no room, which a fresh look will see.
-fn referring(scene: &ClaimScene<'_>, rules: &Rules, resource: &Value) -> Option<Vec<Value>> {
-    let claim = scene.claim;
+fn referring(rules: &Rules, resource: &Value, claim: &Value) -> Option<Vec<Value>> {
     let seen = crate::extract::offer(rules, resource);
     let ask = crate::extract::ask(rules, claim, true, None).ok()?;
-    if seen.deleting || !matches!(phase(resource), "Available" | "Bound") {
+    if !matches!(phase(resource), "Available" | "Bound") {
         return None;
     }
     let mut refs = references(resource);

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::lifecycle::binding::{bind, misfit};
+use crate::lifecycle::binding::{bind, is_torn, mend, misfit};
 use crate::lifecycle::connection::Connection;
 use crate::lifecycle::making::{provision, renew};
 use crate::lifecycle::releasing::release;
-use crate::lifecycle::status::{Condition, status_patch};
+use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, wait};
 use crate::lifecycle::write::Plan;
 use crate::matching::{Decision, Reason, Refusal, Why};
@@ -83,6 +83,10 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
     let mut plan = Plan::default();
     if deleting(scene.claim) {
         release(scene, &mut plan);
+        return plan;
+    }
+    let torn = scene.resource.filter(|resource| is_torn(resource, scene.claim));
+    if torn.is_some_and(|resource| mend(scene.kind, resource, scene.claim, &mut plan)) {
         return plan;
     }
     let bound = phase(scene.claim) == "Bound" || phase(scene.claim) == "Lost";
@@ -209,9 +213,12 @@ fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
         ),
     };
     // its own failure is said, and heals by itself; the claim is lost only where the data may be
-    let condition = Condition::new("Bound", false, reason, message.clone());
+    let mut conditions = vec![Condition::new("Bound", false, reason, message.clone())];
+    if condition_of(scene.claim, "Ready").is_some() {
+        conditions.push(Condition::new("Ready", false, reason, message.clone()));
+    }
     let fields = json!({"phase": "Lost", "reason": reason, "message": message});
-    if let Some(status) = status_patch(scene.claim, fields, &[condition], scene.now) {
+    if let Some(status) = status_patch(scene.claim, fields, &conditions, scene.now) {
         plan.patch_status(scene.claim, status, "say Lost on the claim");
         if phase(scene.claim) != "Lost" {
             plan.event(scene.claim, true, "Lost", message);

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::extract::seconds;
+use crate::lifecycle::binding::{is_torn, mend};
 use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::ownership;
@@ -46,6 +47,8 @@ pub struct ResourceScene<'s> {
     pub resource: &'s Value,
     /// Whether a claim with this uid is there.
     pub claims: &'s dyn Fn(&str) -> Presence<'s>,
+    /// A claim that says it is bound to this very resource, which refers to nobody: somebody took the reference away.
+    pub torn: Option<&'s Value>,
     /// Its implementations, in the order of [`implementations`].
     pub found: &'s [Found<'s>],
     /// Evaluates templates and `readyWhen`.
@@ -71,6 +74,10 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     }
     let live: Vec<Value> =
         references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
+    let torn = scene.torn.filter(|claim| is_torn(resource, claim));
+    if torn.is_some_and(|claim| mend(scene.kind, resource, claim, &mut plan)) {
+        return plan;
+    }
     acknowledge(scene, &live, &mut plan);
     tell_claims(scene, &live, &mut plan);
     shut_out(scene, &mut plan);

@@ -227,9 +227,13 @@ impl Api {
                 Found { object: live, other_owner: owner.is_some_and(|u| self.by_uid(u).is_some()) }
             })
             .collect();
+        let bound = |claim: &&Value| claim["spec"]["resourceName"] == object["metadata"]["name"];
+        let torn = truth.objects.values().filter(|o| o["kind"] == kind.names.claim.as_str()).find(bound);
+        let referred = object["spec"]["claimRefs"].as_array().is_some_and(|refs| !refs.is_empty());
         resource(&ResourceScene {
             kind,
             resource: object,
+            torn: torn.filter(|_| !referred),
             claims: &|uid| match (self.by_uid(uid), truth.by_uid(uid)) {
                 (Some(claim), Some(_)) => Presence::Alive(claim),
                 (_, None) => Presence::Gone,

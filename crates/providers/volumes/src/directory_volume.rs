@@ -17,7 +17,7 @@ use serde_json::{Map, json};
 
 use crate::image_volume::{capacity, is_ready};
 use crate::spec::{DirectorySpec, amount};
-use crate::{API_VERSION, file_name, node, scrub, shown};
+use crate::{API_VERSION, file_name, node, overlap, scrub, shown};
 
 /// How long until a directory that is not there is looked for again.
 const ABSENT: Duration = Duration::from_secs(2);
@@ -83,6 +83,14 @@ impl DirectoryVolumes {
         if declared.is_none() {
             self.provider.make("directories", None).map_err(Trouble::io("make a directory"))?;
         }
+        let shared = match &declared {
+            Some(declared) => {
+                let others = overlap::others(&self.client, object, declared).await?;
+                overlap::refuse(object, declared, self.provider.path(), &others)?;
+                others.iter().find(|other| other.was_ready()).map(file_name)
+            }
+            None => None,
+        };
         // what is declared is for whoever declares it to know
         let (size, refused) = match declared.is_none().then(|| self.promise(object, &spec, size)) {
             Some(Err(refused)) => match capacity(object).filter(|_| object.was_ready()) {
@@ -97,7 +105,12 @@ impl DirectoryVolumes {
             let _alone = alone;
             let new = ensure(&at, is_declared, was_ready)?;
             let scrubbed = wanted.map(|number| {
-                let outcome = scrub::directory(&at, method).map_err(|e| e.to_string());
+                let outcome = match &shared {
+                    Some(other) => Err(format!(
+                        "its directory is in part that of DirectoryVolume {other}, whose data it would take"
+                    )),
+                    None => scrub::directory(&at, method).map_err(|e| e.to_string()),
+                };
                 Scrubbed { number, outcome: outcome.map(|()| format!("{}: read back as empty", method.name())) }
             });
             if !is_declared {

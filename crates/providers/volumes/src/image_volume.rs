@@ -209,6 +209,9 @@ impl Job {
                 point.display()
             )));
         }
+        if let Some(mount) = &mounted {
+            self.is_shown(path, point, mount, shows)?;
+        }
         match fs::symlink_metadata(path) {
             Ok(meta) if meta.is_file() => match self.capacity().filter(|said| meta.len() < *said) {
                 // what was there is gone, and zeros in its place would hide it
@@ -230,6 +233,36 @@ impl Job {
                 path.display()
             ))),
             Err(error) => Err(Trouble::io("look at the image")(error)),
+        }
+    }
+
+    /// What is mounted must be what stands under the image's name: who writes to anything else has it nowhere after the next mount.
+    fn is_shown(
+        &self,
+        path: &Path,
+        point: &Path,
+        mount: &mounts::Mount,
+        shows: Option<&mounts::Loop>,
+    ) -> Result<(), Trouble> {
+        let Some(shows) = shows else {
+            let message = format!(
+                "at {} is mounted {}, which is not this volume's image: umount it",
+                point.display(),
+                mount.device.display()
+            );
+            return Err(Trouble::new("NotOurs", message));
+        };
+        let file = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+        match (file(&shows.file), file(path)) {
+            (Ok(shown), Ok(own)) if shown != own => Err(lost(format!(
+                "at {} is mounted {}, not {}: to keep what is in the first, move it back under the second's name; to go on with the second, \
+                 umount {}",
+                point.display(),
+                shows.file.display(),
+                path.display(),
+                point.display()
+            ))),
+            _ => Ok(()),
         }
     }
 

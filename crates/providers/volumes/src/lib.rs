@@ -12,6 +12,7 @@ mod image_volume;
 pub mod lacks;
 pub mod mounts;
 mod node;
+mod overlap;
 pub mod scrub;
 mod shown;
 mod spec;
