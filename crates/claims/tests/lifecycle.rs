@@ -96,6 +96,47 @@ fn what_could_never_be_used_goes_and_its_claim_gets_another() {
 }
 
 #[test]
+fn what_was_begun_for_something_else_gives_way() {
+    let edits = [
+        json!({"spec": {"class": "other"}}),
+        json!({"spec": {"resources": {"requests": {"storage": "50Gi"}}}}),
+        json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}}),
+    ];
+    for policy in ["Delete", "Retain", "Recycle"] {
+        for edit in &edits {
+            for stage in ["begun", "being made", "made"] {
+                let (kind, mut api) = (kind(), Api::default());
+                api.create(class("fast", policy)).expect("created");
+                api.create(class("other", policy)).expect("created");
+                api.create(claim("db", "25Gi", "fast")).expect("created");
+                let db = key("DatabaseClaim", "apps", "db");
+                let plan = api.claim_plan(&kind, &db, &[]);
+                api.execute(&plan, usize::MAX, |_| {});
+                let (made, first) =
+                    api.of_kind("Database").next().map(|(k, o)| (k.clone(), o.clone())).expect("it is made");
+                for _ in 0..if stage == "begun" { 0 } else { 3 } {
+                    let plan = api.resource_plan(&kind, &made, &api.clone());
+                    api.execute(&plan, usize::MAX, |_| {});
+                    if stage == "made" {
+                        api.provide(&key("Thing", "conductor-system", &made.2));
+                    }
+                }
+                assert_eq!(phase(&api, &made) == "Available", stage == "made");
+                api.patch(&db, edit, false);
+                api.settle(&kind);
+                let (claim, resource) = (&api.objects[&db], &api.objects[&made]);
+                assert_eq!(phase(&api, &db), "Bound", "{edit} {stage}");
+                assert_eq!(resource["spec"]["class"], claim["spec"]["class"], "{edit} {stage}");
+                let asked = &claim["spec"]["resources"]["requests"]["storage"];
+                assert_eq!(&resource["spec"]["capacity"]["storage"], asked, "{edit} {stage}");
+                assert_ne!(resource["metadata"]["uid"], first["metadata"]["uid"], "{edit} {stage}");
+                assert_sound(&api, true);
+            }
+        }
+    }
+}
+
+#[test]
 fn what_was_never_ready_goes_with_its_claim_whatever_its_policy() {
     for policy in ["Delete", "Retain", "Recycle"] {
         for (mark, said) in [("test/never", "Provisioning"), ("test/lost", "Lost")] {
@@ -272,6 +313,22 @@ fn a_reference_that_is_edited_away_is_there_again() {
             assert_eq!(phase(&api, &r), "Bound", "{policy}");
             assert_eq!(api.objects[&thing]["metadata"]["uid"], held, "{policy}");
         }
+    }
+}
+
+#[test]
+fn what_was_made_goes_though_nothing_names_it_any_more() {
+    for edit in [json!({"spec": {"template": null}}), json!({"spec": {"template": {"kind": "Other"}}})] {
+        let (kind, mut api) = (kind(), Api::default());
+        api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");
+        api.settle(&kind);
+        let (r, thing) = (key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+        assert!(api.objects.contains_key(&thing));
+        // review refuses it where it is asked
+        api.patch(&r, &edit, false);
+        api.delete(&r);
+        api.settle(&kind);
+        assert!(api.objects.is_empty(), "{edit}: {:?}", api.objects.keys());
     }
 }
 

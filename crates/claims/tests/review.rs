@@ -447,7 +447,44 @@ fn what_claims_use_stays_what_they_were_given() {
     check(spec("mysql", "2Gi", template("A", "1")), "");
     check(spec("mysql", "500Mi", template("A", "1")), "spec.capacity.storage");
     check(spec("postgres", "1Gi", template("A", "1")), "spec.engine");
-    check(spec("mysql", "1Gi", template("B", "1")), "spec.template.kind");
+}
+
+/// What is behind a resource is known by its templates: others in their place would leave it to nobody.
+#[test]
+fn what_is_behind_a_resource_is_not_exchanged() {
+    let types = types();
+    let resource = |spec: &Value, uid: Option<&str>| {
+        let mut resource = of("RelationalDatabase", json!({"spec": spec}));
+        resource["spec"]["engine"] = json!("mysql");
+        resource["status"] = json!({"phase": "Available", "implementations": [{"name": "a", "uid": uid}]});
+        resource
+    };
+    let check = |old: Value, new: Value, expected: &str| {
+        for (uid, expected) in [(Some("u"), expected), (None, "")] {
+            let snapshot = Snapshot { types: &types, ..Snapshot::default() };
+            let (old, new) = (resource(&old, uid), resource(&new, uid));
+            let verdict = review(&Request { operation: Operation::Update, object: &new, old: &old }, &snapshot);
+            let fields: Vec<String> = match verdict {
+                Verdict::Refuse(errors) => errors.iter().map(|error| error.field.to_string()).collect(),
+                _ => Vec::new(),
+            };
+            assert_eq!(fields.join(" "), expected, "{old} {new}");
+        }
+    };
+    let template = |kind: &str, size: &str| json!({"apiVersion": "a.example/v1", "kind": kind, "spec": {"size": size}});
+    let one = |kind: &str, size: &str| json!({"template": template(kind, size)});
+    let item = |name: &str, kind: &str| json!({"name": name, "template": template(kind, "1")});
+    let several = |items: Value| json!({"templates": items});
+    check(one("A", "1"), one("A", "2"), "");
+    check(one("A", "1"), one("B", "1"), "spec.template");
+    check(one("A", "1"), json!({}), "spec.template");
+    let both = several(json!([item("a", "A"), item("b", "B")]));
+    check(both.clone(), both.clone(), "");
+    check(both.clone(), several(json!([item("a", "A")])), "spec.templates");
+    check(both.clone(), several(json!([item("a", "A"), item("c", "B")])), "spec.templates");
+    check(both, several(json!([item("a", "A"), item("b", "C")])), "spec.templates");
+    let adopts = |name: &str| json!({"implementationRef": {"apiVersion": "a/v1", "kind": "A", "name": name}});
+    check(adopts("x"), adopts("y"), "spec.implementationRef");
 }
 
 /// What the server's OpenAPI says of a kind holds for templates of it.

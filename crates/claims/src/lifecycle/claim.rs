@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::lifecycle::binding::{bind, is_torn, mend, misfit};
 use crate::lifecycle::connection::Connection;
-use crate::lifecycle::making::{provision, renew};
+use crate::lifecycle::making::{give_back, is_superseded, provision, renew};
 use crate::lifecycle::releasing::release;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, wait};
@@ -91,6 +91,10 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
     }
     let bound = phase(scene.claim) == "Bound" || phase(scene.claim) == "Lost";
     let named = scene.claim["spec"]["resourceName"].as_str().unwrap_or_default();
+    if let Some(resource) = scene.resource.filter(|resource| !bound && is_superseded(scene, resource)) {
+        give_back(scene, resource, &mut plan);
+        return plan;
+    }
     match scene.resource {
         Some(resource)
             if holds(resource, scene.claim)

@@ -27,12 +27,35 @@ pub struct Implementation {
     pub replaceable: bool,
 }
 
-/// What implementations a resource intends, or why that cannot be said.
+/// What implementations a resource intends, or why that cannot be said; of one that is to go, also those it was recorded to have.
 pub fn implementations(
     kind: &ResourceType,
     resource: &Value,
     with: &dyn Expressions,
 ) -> Result<Vec<Implementation>, String> {
+    let intended = intended(kind, resource, with);
+    if !deleting(resource) {
+        return intended;
+    }
+    // a template that cannot be rendered any more leaves nothing behind
+    let mut all = intended.unwrap_or_default();
+    for made in resource["status"]["implementations"].as_array().into_iter().flatten() {
+        let text = |key: &str| made[key].as_str().unwrap_or_default().to_owned();
+        let target = Target {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            namespace: text("namespace"),
+            name: text("name"),
+            status: false,
+        };
+        if !all.iter().any(|own| own.target == target) {
+            all.push(Implementation { target, wanted: None, ready_when: String::new(), replaceable: false });
+        }
+    }
+    Ok(all)
+}
+
+fn intended(kind: &ResourceType, resource: &Value, with: &dyn Expressions) -> Result<Vec<Implementation>, String> {
     let spec = &resource["spec"];
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -6,14 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
 use crate::extract::{class_fields, class_view};
-use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, holds, uid};
+use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, holds, references, uid};
 use crate::lifecycle::implementation::implementations;
+use crate::lifecycle::resource::is_unused;
 use crate::lifecycle::waiting::{pending, pending_with};
 use crate::lifecycle::write::Plan;
 use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER};
-use crate::matching::Made;
+use crate::matching::{Exemption, Made, NoJudge, refuse};
 use crate::rules::Rules;
 use crate::template::render;
+use crate::views::ClassAsk;
 
 /// What was begun for the claim and never was ready follows its class: nothing is in it yet, and a mistake in the class can be mended. Of
 /// another kind it is made only for a new claim.
@@ -26,7 +28,8 @@ pub(super) fn renew(scene: &ClaimScene<'_>, plan: &mut Plan) {
     let Ok(wanted) = from_class(scene, class) else { return };
     let kinds = |spec: &dyn Fn(&str) -> Value| {
         let one = |template: &Value| (template["apiVersion"].clone(), template["kind"].clone());
-        let several = spec("templates").as_array().into_iter().flatten().map(one).collect::<Vec<_>>();
+        let named = |item: &Value| (item["name"].clone(), one(&item["template"]));
+        let several = spec("templates").as_array().into_iter().flatten().map(named).collect::<Vec<_>>();
         (one(&spec("template")), several)
     };
     let has = |key: &str| resource["spec"][key].clone();
@@ -39,6 +42,38 @@ pub(super) fn renew(scene: &ClaimScene<'_>, plan: &mut Plan) {
     if !patch.is_empty() {
         plan.patch(resource, json!({"spec": patch}), "follow the class");
     }
+}
+
+/// Whether what was made for the claim, and was never bound, was made for something else than the claim asks for now.
+pub(super) fn is_superseded(scene: &ClaimScene<'_>, resource: &Value) -> bool {
+    let (claim, rules) = (scene.claim, scene.kind.rules());
+    let made = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
+    let named = claim["spec"]["resourceName"].as_str().is_some_and(|name| !name.is_empty());
+    let own = references(resource).into_iter().find(|r| r["uid"].as_str() == Some(uid(claim)));
+    let Some(own) = own.filter(|_| made && !named && is_unused(resource) && !deleting(resource)) else { return false };
+    let Ok(ask) = crate::extract::ask(&rules, claim, true, None) else { return false };
+    // as it was to be: what is reported otherwise is its class's mistake, and would be so again
+    let mut intended = resource.clone();
+    intended["status"] = json!({"phase": "Available"});
+    let intended = crate::extract::offer(&rules, &intended);
+    let class = matches!(&ask.wish.class, ClassAsk::Named(class) if Some(class) != intended.shape.class.as_ref());
+    let amount = |value: &Value| Amount::from_json(value).unwrap_or_default();
+    let asked = |name: &str| amount(&claim["spec"]["resources"]["requests"][name]);
+    let amounts = rules.capacities.iter().any(|c| asked(&c.name) != amount(&own["amounts"][c.name.as_ref()]));
+    let exempt = Exemption { selector: true, ..Exemption::reserved() };
+    class || amounts || refuse(&rules, &NoJudge, None, &ask, &intended, exempt).is_some()
+}
+
+/// Gives back what was made for something else: there is nothing in it, and what the claim asks for now is made in its place.
+pub(super) fn give_back(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
+    let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+    let message = format!(
+        "{} {name} was begun for what the claim asked for before: it is removed first",
+        scene.kind.names.resource
+    );
+    // the claim first: whoever looked at an older one is overtaken here
+    pending(scene, "Provisioning", &message, &[], plan);
+    plan.delete(resource, "the claim asks for something else now");
 }
 
 /// The merge patch that puts one value in the place of another.

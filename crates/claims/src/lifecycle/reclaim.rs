@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::lifecycle::claim::{deleting, phase};
-use crate::lifecycle::resource::{ResourceScene, called, lost, made_in_vain, ours, policy, say, shut};
+use crate::lifecycle::resource::{ResourceScene, called, is_unused, lost, made_in_vain, ours, policy, say, shut};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER, RETAINED, SCRUB_ASKED};
+use crate::lifecycle::{RESOURCE_FINALIZER, RETAINED, SCRUB_ASKED};
 use crate::views::Reclaim;
 
 /// What becomes of a resource that nobody uses any more.
@@ -115,9 +115,8 @@ pub(super) fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan)
     let resource = scene.resource;
     let Some(rest) = finalizer(resource, RESOURCE_FINALIZER, false) else { return };
     // what was made for a claim and could never be bound to it holds nothing: the claim gets another
-    let never_used = resource["metadata"]["annotations"][PROVISIONED_FOR].is_string()
-        && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Failed")
-        && condition_of(resource, "Bound").is_none();
+    let never_used =
+        is_unused(resource) && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed");
     if let Some(first) = live.first().filter(|_| !never_used) {
         let text = |key: &str| first[key].as_str().unwrap_or_default();
         let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };

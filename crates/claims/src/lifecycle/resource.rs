@@ -214,7 +214,7 @@ fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
 }
 
 /// Made for a claim, and never bound.
-fn is_unused(resource: &Value) -> bool {
+pub(super) fn is_unused(resource: &Value) -> bool {
     resource["metadata"]["annotations"][PROVISIONED_FOR].is_string() && condition_of(resource, "Bound").is_none()
 }
 

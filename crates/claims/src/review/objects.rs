@@ -174,10 +174,32 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>, openapi: &[Va
             }
         }
     }
-    if request.operation == Operation::Update && request.old["status"]["phase"] == "Bound" {
-        errors.extend(bound(&rules, request, &seen));
+    if request.operation == Operation::Update {
+        errors.extend(replaced(request));
+        if request.old["status"]["phase"] == "Bound" {
+            errors.extend(bound(&rules, request, &seen));
+        }
     }
     Verdict::of(errors, quoting(kind, object))
+}
+
+/// What is wrong with changes of what is behind a resource, once it is there: nobody would know of it any more.
+fn replaced(request: &Request<'_>) -> Option<FieldError> {
+    let made = request.old["status"]["implementations"].as_array()?.iter().any(|made| !made["uid"].is_null());
+    let which = |template: &Value| (template["apiVersion"].clone(), template["kind"].clone());
+    let several = |spec: &Value| {
+        let templates = spec["templates"].as_array().into_iter().flatten();
+        templates.map(|item| (item["name"].clone(), which(&item["template"]))).collect::<Vec<_>>()
+    };
+    let (new, old) = (&request.object["spec"], &request.old["spec"]);
+    let field = match () {
+        () if which(&new["template"]) != which(&old["template"]) => "template",
+        () if several(new) != several(old) => "templates",
+        () if new["implementationRef"] != old["implementationRef"] => "implementationRef",
+        () => return None,
+    };
+    let message = "may not name other objects than those that are there: delete the resource and make another";
+    made.then(|| Path::root().field("spec").field(field).error(message))
 }
 
 /// What is wrong with changes of a resource that claims use: they were given what it was.
@@ -194,9 +216,6 @@ fn bound(rules: &Rules, request: &Request<'_>, seen: &Offer) -> Vec<FieldError> 
         if value(new) != value(old) {
             errors.push(path.field(&attribute.name).error(format!("may not change {used}")));
         }
-    }
-    for key in ["apiVersion", "kind"].iter().filter(|key| new["template"][key] != old["template"][key]) {
-        errors.push(path.field("template").field(key).error(format!("may not change {used}")));
     }
     for (i, capacity) in rules.capacities.iter().enumerate() {
         let amount = |spec: &Value| Amount::from_json(&spec["capacity"][capacity.name.as_ref()]).ok();
