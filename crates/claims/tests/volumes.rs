@@ -99,6 +99,7 @@ fn plan(look: &Api, at: &Key, truth: &Api) -> Plan {
             implementation: *implementation,
             expressions: &Paths,
         }),
+        class,
         default_class: default.as_deref(),
         now: "now",
     })

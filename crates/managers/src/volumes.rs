@@ -78,6 +78,7 @@ impl Desk {
                 return Err(failure.into());
             }
         };
+        let class = self.state.lock().classes.get(text(&claim["spec"]["storageClassName"])).cloned();
         let time = now();
         let plan = volume_claim(&VolumeClaimScene {
             claim: &claim,
@@ -89,6 +90,7 @@ impl Desk {
                 implementation: parts.implementation.as_ref(),
                 expressions: &self.cx.evaluator,
             }),
+            class: class.as_deref(),
             default_class: default.as_deref(),
             now: &time,
         });

@@ -15,7 +15,9 @@ use crate::lifecycle::{
 use crate::matching::{Decision, Reason};
 use crate::volumes::keep::{LOST, grow, keep, wants_more};
 use crate::volumes::provision::{Made, Making, make};
-use crate::volumes::{BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, rules};
+use crate::volumes::{
+    BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, STORAGE_PROVISIONER, rules,
+};
 
 /// What is to be known about a PersistentVolumeClaim.
 pub struct VolumeClaimScene<'s> {
@@ -27,6 +29,8 @@ pub struct VolumeClaimScene<'s> {
     pub volume: Option<&'s Value>,
     /// What is needed to make a volume; `None`: its class is not ours, or its template is not there.
     pub making: Option<Making<'s>>,
+    /// Its class, if there is one.
+    pub class: Option<&'s Value>,
     /// The default class, for a claim that names none.
     pub default_class: Option<&'s str>,
     /// The time to write into conditions.
@@ -129,7 +133,16 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                     let why = refusals.iter().map(|r| refused(&rules(), r)).collect::<Vec<_>>().join(", ");
                     ("ClassRefused", format!("StorageClass {class} cannot make it: {why}; {counted}"))
                 }
-                Reason::NoMatch => ("NoMatch", counted),
+                Reason::NoMatch => match scene.class.and_then(others_provisioner) {
+                    Some(provisioner) => {
+                        hand_over(claim, provisioner, &mut plan);
+                        let message = format!(
+                            "waiting for a volume that the provisioner {provisioner} makes, or an administrator: see that it runs; {counted}"
+                        );
+                        ("ExternalProvisioning", message)
+                    }
+                    None => ("NoMatch", counted),
+                },
             };
             pending(claim, scene.now, word, message, &mut plan);
         }
@@ -152,6 +165,20 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
         }
     }
     plan
+}
+
+/// Who makes the volumes of a class, if that is not this system.
+fn others_provisioner(class: &Value) -> Option<&str> {
+    class["provisioner"].as_str().filter(|name| ![PROVISIONER, "kubernetes.io/no-provisioner"].contains(name))
+}
+
+/// Tells the provisioner of a claim's class that the claim waits for it.
+fn hand_over(claim: &Value, provisioner: &str, plan: &mut Plan) {
+    let missing = STORAGE_PROVISIONER.iter().filter(|key| claim["metadata"]["annotations"][**key] != provisioner);
+    let missing: Map<String, Value> = missing.map(|key| ((*key).to_owned(), json!(provisioner))).collect();
+    if !missing.is_empty() {
+        plan.patch(claim, json!({"metadata": {"annotations": missing}}), "hand the claim to its provisioner");
+    }
 }
 
 /// Whether a claim was bound. Its annotation is anyone's to write: alone it takes no free volume.

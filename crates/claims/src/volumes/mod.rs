@@ -21,6 +21,9 @@ pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// On a claim: the node its consumer was scheduled to.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// Who is to make the volume of a claim, under the names that provisioners of Kubernetes look for.
+pub const STORAGE_PROVISIONER: [&str; 2] =
+    ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 /// The class of a volume or claim, before there was a field for it.
 pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// On a StorageClass that stands in for claims that name none.
