@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conductor_claims::matching::{Decision, Index, Reason, Summary, Why};
-use conductor_claims::types::{CREATED_BY, CREATED_BY_GROUPS, USE_LABEL};
+use conductor_claims::types::{CREATED_BY, CREATED_BY_GROUPS, USE_LABEL, groups};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub(crate) async fn may_use(api: &Api, kind: &Kind, claim: &Value, class: &str) 
     }
     let (api_version, kind) = kind.class();
     let served = api.served(&api_version, kind).await?;
-    let groups: Vec<&str> = said(CREATED_BY_GROUPS).split(',').filter(|group| !group.is_empty()).collect();
+    let groups: Vec<String> = groups(said(CREATED_BY_GROUPS)).collect();
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": said(CREATED_BY), "groups": groups, "resourceAttributes": {

@@ -192,7 +192,7 @@ async fn who_made_a_claim_is_on_it_and_cannot_be_forged() {
         let said = |object: &Value| {
             (object["metadata"]["annotations"][by].clone(), object["metadata"]["annotations"][groups].clone())
         };
-        let truth = (json!("jane"), json!("system:authenticated"));
+        let truth = (json!("jane"), json!("devs%2Csystem:masters,system:authenticated"));
         assert_eq!(said(&made), truth, "{path}");
         for forged in [json!({by: "root"}), json!({by: null, groups: null}), json!({groups: "system:masters"})] {
             let (code, changed) =

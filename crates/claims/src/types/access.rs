@@ -8,13 +8,19 @@ use crate::types::model::{Names, ResourceType};
 pub const USE_LABEL: &str = "conductor.io/use";
 /// On a claim: who made it. Set by the server, whatever a user writes.
 pub const CREATED_BY: &str = "conductor.io/created-by";
-/// On a claim: the groups of who made it, separated by commas.
+/// On a claim: the groups of who made it, separated by commas; see [`groups`].
 pub const CREATED_BY_GROUPS: &str = "conductor.io/created-by-groups";
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const POLICY: &str = "admissionregistration.k8s.io/v1";
 const LOOK: [&str; 3] = ["get", "list", "watch"];
 const WORK: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// The groups in the annotation [`CREATED_BY_GROUPS`]: in a name, a comma is `%2C` and a percent sign `%25`.
+pub fn groups(annotation: &str) -> impl Iterator<Item = String> {
+    let names = annotation.split(',').filter(|name| !name.is_empty());
+    names.map(|name| name.replace("%2C", ",").replace("%25", "%"))
+}
 
 /// A ClusterRole.
 pub fn role(name: &str, labels: &[&str], rules: &[Value]) -> Value {
@@ -188,7 +194,9 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
     let differs = |key: &str| format!("({}) != ({})", said("object", key), said("oldObject", key));
     let condition = format!("oldObject == null || {} || {}", differs(CREATED_BY), differs(CREATED_BY_GROUPS));
     let variable = |name: &str, made: &str, key: &str| json!({"name": name, "expression": format!("request.operation == 'CREATE' ? ({made}) : ({})", said("oldObject", key))});
-    let groups = "has(request.userInfo.groups) ? request.userInfo.groups.join(',') : ''";
+    // A group whose own name has a comma (LDAP's do) must not be read as several: see `groups`, which undoes it.
+    let groups = "has(request.userInfo.groups) ? \
+        request.userInfo.groups.map(g, g.replace('%', '%25').replace(',', '%2C')).join(',') : ''";
     // not an applied configuration: a server that has not heard of a new version yet could not apply one
     let add = |path: String, value: &str| format!("JSONPatch{{op: 'add', path: {path}, value: {value}}}");
     let below = |key: &str| format!("'/metadata/annotations/' + jsonpatch.escapeKey('{key}')");
@@ -275,4 +283,18 @@ fn uses(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
         },
     });
     vec![policy, binding]
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn groups_are_kept_apart() {
+        for (annotation, expected) in [
+            ("", &[][..]),
+            ("devs,system:authenticated", &["devs", "system:authenticated"]),
+            ("cn=devs%2Cdc=example,100%25%2C,%252C", &["cn=devs,dc=example", "100%,", "%2C"]),
+        ] {
+            assert_eq!(super::groups(annotation).collect::<Vec<_>>(), expected);
+        }
+    }
 }
