@@ -202,5 +202,8 @@ pub async fn apply(
         )));
     }
     let applied = tracked(cx, |tracker| tracker.apply(old, applied, &options.manager, options.force, now)).await;
-    applied.map_err(Status::internal)?.map_err(Status::from)
+    applied.map_err(Status::internal)?.map_err(|error| match cx.resource.is_secret() {
+        true => error.without_values().into(),
+        false => error.into(),
+    })
 }

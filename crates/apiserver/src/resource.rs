@@ -152,6 +152,11 @@ impl Resource {
         }
     }
 
+    /// Whether its objects are secrets themselves: what is in them is said in no error text, for those go into logs.
+    pub fn is_secret(&self) -> bool {
+        self.gk() == ("", "Secret")
+    }
+
     /// Group and kind, by which rules are found.
     pub fn gk(&self) -> (&str, &str) {
         (&self.group, &self.kind)

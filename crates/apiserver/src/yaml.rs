@@ -6,7 +6,7 @@ use machinery::field::quote;
 use machinery::status::Status;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, Spanned};
+use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Spanned, UserMessageFormatter};
 
 use crate::context::parse_json;
 
@@ -24,7 +24,7 @@ pub fn parse(body: &[u8], kind: &str) -> Result<(Value, Option<String>), Status>
         }
     }
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the YAML body is not UTF-8"))?;
-    let wrong = |error: serde_saphyr::Error| Status::bad_request(format!("error converting YAML to JSON: {error}"));
+    let wrong = |error| Status::bad_request(format!("error converting YAML to JSON: yaml: {}", objection(&error)));
     let (value, twice) = match serde_saphyr::from_str::<Value>(text) {
         Ok(value) => (value, None),
         Err(error) => {
@@ -45,6 +45,24 @@ pub fn parse(body: &[u8], kind: &str) -> Result<(Value, Option<String>), Status>
 /// An objection as warnings: one for each line, if it is about YAML.
 pub fn warnings(objection: &str) -> impl Iterator<Item = &str> {
     objection.strip_prefix(HEAD).map_or(objection, str::trim_start).split('\n').map(str::trim_start)
+}
+
+/// What is wrong with a text, and where. None of the text itself: it may be a Secret's, and errors go into logs.
+fn objection(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    let what = match error {
+        Error::WithSnippet { error, .. } | Error::AliasError { error, .. } => return objection(error),
+        Error::UnsupportedTag { .. } => "unsupported tag".into(),
+        Error::NonFiniteFloat { .. } => "the number is not finite".into(),
+        Error::SerdeInvalidType { expected, .. } | Error::SerdeInvalidValue { expected, .. } => {
+            format!("expected {expected}").into()
+        }
+        other => UserMessageFormatter.format_message(other),
+    };
+    match error.location() {
+        Some(place) => format!("line {} column {}: {what}", place.line(), place.column()),
+        None => what.into_owned(),
+    }
 }
 
 /// The objection if a text is wrong for a key that stands twice only.
@@ -167,6 +185,23 @@ mod tests {
         assert_eq!(twice(text), ["line 2: key \"b\" already set in map", "line 3: key \"a\" already set in map"]);
         // Flow style is no JSON.
         assert_eq!(parse(b"{a: yes, b: [1]}", "Any").unwrap().0["b"][0], 1);
+    }
+
+    #[test]
+    fn objections_quote_nothing_of_the_text() {
+        for (text, expected) in [
+            ("password: hunter2\nother: [unclosed\n", "line 2 column 8: unclosed bracket '['"),
+            ("password: \"hunter2\nother: 1", "line 2 column 1: invalid indentation in multiline quoted scalar"),
+            ("password: *hunter2", "line 1 column 11: reference to unknown value"),
+            ("password: hunter2: 1", "line 1 column 18: mapping values are not allowed in this context"),
+            ("? [hunter2]\n: 1", "line 1 column 3: expected string scalar"),
+            ("password: {<<: hunter2}", "line 1 column 16: YAML merge value must be mapping or sequence of mappings"),
+            ("password: !!int hunter2", "line 1 column 17: invalid u64"),
+            ("password: !e!hunter2 x", "line 1 column 11: the handle wasn't declared"),
+        ] {
+            let status = parse(text.as_bytes(), "Secret").unwrap_err();
+            assert_eq!(status.message, format!("error converting YAML to JSON: yaml: {expected}"), "{text:?}");
+        }
     }
 
     #[test]

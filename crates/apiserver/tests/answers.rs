@@ -155,6 +155,63 @@ async fn in_a_namespace_that_goes_nothing_is_bound_or_evicted() {
     }
 }
 
+/// Whatever is wrong with a Secret is said without what is in it, for errors go into logs; of other kinds it is said as Kubernetes does.
+#[tokio::test]
+async fn no_error_says_what_is_in_a_secret() {
+    let api = Api::new().await;
+    let [secrets, maps] = ["secrets", "configmaps"].map(|plural| format!("/api/v1/namespaces/default/{plural}"));
+    api.create(&secrets, &json!({"metadata": {"name": "s"}, "data": {"p": "aHVudGVyMg=="}})).await;
+    api.create(&maps, &json!({"metadata": {"name": "s"}, "data": {"p": "aHVudGVyMg=="}})).await;
+    let (create, patch) = (http::Method::POST, http::Method::PATCH);
+    let [yaml, apply] = ["application/yaml", "application/apply-patch+yaml"];
+    let [merge, strategic, json_patch] =
+        ["merge-patch", "strategic-merge-patch", "json-patch"].map(|own| format!("application/{own}+json"));
+    let docker =
+        json!({"metadata": {"name": "d"}, "type": "kubernetes.io/dockercfg", "data": {".dockercfg": "Imh1bnRlcjIi"}});
+    let head = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n";
+    for (method, kind, body, code, expected) in [
+        (
+            &create,
+            yaml,
+            format!("{head}stringData:\n  p: hunter2\n  o: [unclosed"),
+            400,
+            "line 6 column 6: unclosed bracket",
+        ),
+        (
+            &patch,
+            apply,
+            format!("{head}stringData:\n  p: hunter2\n  o: [unclosed"),
+            400,
+            "line 6 column 6: unclosed bracket",
+        ),
+        (&patch, apply, format!("{head}stringData: {{o: {{hunter2: 4}}}}"), 500, ".stringData.o: expected string"),
+        (&patch, apply, format!("{head}data: [hunter2]"), 500, ".data: expected map"),
+        (&patch, merge.as_str(), r#"{"data": {"q": 5}}"#.into(), 422, "cannot unmarshal number"),
+        (
+            &patch,
+            &json_patch,
+            r#"[{"op": "add", "path": "/data/q", "value": 5}]"#.into(),
+            422,
+            "cannot unmarshal number",
+        ),
+        (&patch, &strategic, r#"{"stringData": {"p": {"hunter2": 5}}}"#.into(), 422, "<secret contents redacted>"),
+        (&patch, &strategic, r#"{"data": {"$patch": "hunter2"}}"#.into(), 400, "<secret contents redacted>"),
+        (&create, "application/json", docker.to_string(), 422, "<secret contents redacted>"),
+    ] {
+        let path = if method == patch { format!("{secrets}/s?fieldManager=m") } else { secrets.clone() };
+        let (found, status) = api.send(method.clone(), &path, kind, body.clone()).await;
+        let text = status.to_string();
+        assert_eq!(found, code, "{body}: {text}");
+        assert!(status["message"].as_str().unwrap().contains(expected), "{body}: {text}");
+        assert!(
+            !["hunter2", "aHVudGVyMg", "Imh1bnRlcjIi"].iter().any(|hidden| text.contains(hidden)),
+            "{body}: {text}"
+        );
+    }
+    let (_, status) = api.merge(&format!("{maps}/s"), &json!({"data": {"q": 5}})).await;
+    assert!(status["message"].as_str().unwrap().contains("aHVudGVyMg=="), "{status}");
+}
+
 #[tokio::test]
 async fn health_checks_can_be_left_out() {
     let api = Api::new().await;

@@ -13,6 +13,9 @@ use crate::resource::{Decoded, same_version};
 use crate::write::{Change, Done};
 use crate::{managed, media, yaml};
 
+/// What is said in errors in place of what is in a Secret.
+const REDACTED: &str = "<secret contents redacted>";
+
 /// A patch that has been read.
 pub(super) enum Patch {
     Json(Value),
@@ -40,9 +43,13 @@ impl Patch {
             // made anew: reading it takes it apart
             _ => self.change(old, schema).unwrap_or_default().to_string(),
         };
-        let path = machinery::field::Path::root("patch");
-        Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, shown, why)])
+        invalid(shown, why)
     }
+}
+
+fn invalid(shown: impl Into<Value>, why: String) -> Status {
+    let path = machinery::field::Path::root("patch");
+    Status::invalid("", "", "", &[machinery::field::Error::invalid(&path, shown, why)])
 }
 
 impl Context {
@@ -136,10 +143,19 @@ impl Context {
             Patch::Merge(merge) if merge["metadata"].get("managedFields").is_none() => {
                 patch::merge_into(without_managers(old), merge).map_err(|error| error.to_status())?
             }
-            _ => patch.change(old, self.resource.schema())?,
+            _ => patch.change(old, self.resource.schema()).map_err(|status| match patch {
+                // what is wrong with such a patch is said with its values
+                Patch::Strategic(_) if self.resource.is_secret() => {
+                    Status { message: format!("malformed strategic merge patch: {REDACTED}"), ..status }
+                }
+                _ => status,
+            })?,
         };
         let same_version = patched["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"];
-        let refused = |why: String| patch.refused(old, self.resource.schema(), why);
+        let refused = |why: String| match self.resource.is_secret() {
+            true => invalid(REDACTED, why),
+            false => patch.refused(old, self.resource.schema(), why),
+        };
         if let Patch::Strategic(_) = patch {
             // Kubernetes reads the result of such a patch in another way, and says so in other words.
             if let Err(error) = machinery::schema::decode(patched.clone(), self.resource.schema()) {

@@ -132,6 +132,8 @@ fn docker_config(errors: &mut Errors, data: &At<'_>, key: &str) {
     let parsed = decode_base64(text).map(|bytes| serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes));
     match parsed {
         Some(Ok(_)) => {}
+        // of a wrong type the error would say the value
+        Some(Err(error)) if error.is_data() => errors.invalid(&path, "<secret contents redacted>", "is not a map"),
         Some(Err(error)) => errors.invalid(&path, "<secret contents redacted>", error.to_string()),
         None => errors.invalid(&path, "<secret contents redacted>", "is not base64"),
     }

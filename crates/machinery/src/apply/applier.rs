@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::conflict::Conflict;
-use super::error::{ApplyError, UpdateError, listed};
+use super::error::{ApplyError, UpdateError};
 use super::field_set::to_field_set;
 use super::last_applied;
 use super::managed::{Fields, Managed, ManagedEntry, ManagerId, Operation};
@@ -112,14 +112,14 @@ impl Tracker<'_> {
             let meta =
                 |name: &str| named.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("");
             let slash = if self.api_version.contains('/') { "" } else { "/" };
-            ApplyError::Invalid(format!(
-                "failed to create typed {what} object ({}/{}; {slash}{}, Kind={}): {}",
+            let what = format!(
+                "failed to create typed {what} object ({}/{}; {slash}{}, Kind={})",
                 meta("namespace"),
                 meta("name"),
                 self.api_version,
                 self.kind,
-                listed(&errors)
-            ))
+            );
+            ApplyError::Misfit { what, errors }
         })
     }
 

@@ -13,11 +13,13 @@ pub struct TypeError {
     pub path: String,
     /// What is wrong.
     pub message: String,
+    /// The value in question as JSON, where it is said.
+    pub found: Option<String>,
 }
 
 impl TypeError {
     pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        TypeError { path: path.into(), message: message.into() }
+        TypeError { path: path.into(), message: message.into(), found: None }
     }
 }
 
@@ -26,7 +28,11 @@ impl fmt::Display for TypeError {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        match &self.found {
+            Some(found) => write!(f, ", got {found}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -98,8 +104,27 @@ pub enum ApplyError {
     #[error("{0}")]
     BadRequest(String),
     /// The object does not fit its schema; Kubernetes answers 500 without a reason.
+    #[error("{what}: {}", listed(.errors))]
+    Misfit {
+        /// Which object.
+        what: String,
+        /// Where and why.
+        errors: Vec<TypeError>,
+    },
+    /// It cannot be merged or compared: 500 as well.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl ApplyError {
+    /// The same without the values that do not fit, for kinds whose values are secret.
+    #[must_use]
+    pub fn without_values(mut self) -> Self {
+        if let ApplyError::Misfit { errors, .. } = &mut self {
+            errors.iter_mut().for_each(|error| error.found = None);
+        }
+        self
+    }
 }
 
 impl From<UpdateError> for ApplyError {
@@ -120,7 +145,7 @@ impl From<ApplyError> for Status {
                 })
             }
             ApplyError::BadRequest(_) => Status::bad_request(message),
-            ApplyError::Invalid(_) => Status::new(500, "", message),
+            ApplyError::Misfit { .. } | ApplyError::Invalid(_) => Status::new(500, "", message),
         }
     }
 }

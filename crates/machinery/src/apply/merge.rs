@@ -46,7 +46,7 @@ fn node(live: Option<&Value>, applied: Option<&Value>, ty: Type<'_>) -> Result<O
 
 /// Puts an element in front of an error's path.
 fn within<T>(result: Result<T, TypeError>, element: impl FnOnce() -> String) -> Result<T, TypeError> {
-    result.map_err(|error| TypeError { path: element() + &error.path, message: error.message })
+    result.map_err(|error| TypeError { path: element() + &error.path, ..error })
 }
 
 fn merge_map(

@@ -51,6 +51,11 @@ impl Validator {
         self.errors.push(TypeError::new(path(at), message));
     }
 
+    fn misfit(&mut self, at: Option<&Link<'_>>, expected: &str, found: &Value) {
+        let error = TypeError::new(path(at), format!("expected {expected}"));
+        self.errors.push(TypeError { found: Some(found.to_string()), ..error });
+    }
+
     fn node(&mut self, value: &Value, ty: Type<'_>, at: Option<&Link<'_>>) {
         match ty.handler(Some(value)) {
             Handler::Map(map) => self.map(&map, value, at),
@@ -64,7 +69,7 @@ impl Validator {
         let fields = match value {
             Value::Object(fields) => fields,
             Value::Null => return,
-            other => return self.error(at, format!("expected map, got {other}")),
+            other => return self.misfit(at, "map", other),
         };
         for (name, value) in fields {
             let link = Link { parent: at, step: Step::Field(name) };
@@ -76,7 +81,7 @@ impl Validator {
         let items = match value {
             Value::Array(items) => items,
             Value::Null => return,
-            other => return self.error(at, format!("expected list, got {other}")),
+            other => return self.misfit(at, "list", other),
         };
         if *list.kind == ListKind::Atomic {
             for (index, item) in items.iter().enumerate() {
@@ -114,6 +119,6 @@ impl Validator {
             (Scalar::Boolean, _) => "boolean",
             (Scalar::Untyped, _) => "any scalar",
         };
-        self.error(at, format!("expected {expected}, got {value}"));
+        self.misfit(at, expected, value);
     }
 }
