@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use machinery::status::Status;
 use parking_lot::Mutex;
 
-use crate::audit::Record;
+use crate::audit::{Operations, Record};
 use crate::auth::authz::{Decision, refusal};
 use crate::body::Body;
 use crate::context::Context;
@@ -42,6 +42,7 @@ const JSON: Accept = Accept::JSON;
 #[derive(Default)]
 struct Noted {
     record: Option<Record>,
+    operations: Option<Operations>,
     class: Option<Class>,
     user: Option<Arc<User>>,
 }
@@ -88,7 +89,7 @@ impl Server {
                 self.0.status_response(&status, JSON, &HeaderMap::new())
             }
         };
-        let Noted { record, class, user } = noted;
+        let Noted { record, operations, class, user } = noted;
         response.body_mut().user = user;
         if let Some(class) = class {
             class.tell(response.headers_mut());
@@ -105,6 +106,11 @@ impl Server {
             };
             audit.stage(&mut record, stage, self.0.now_precisely()).await;
         }
+        if let (Some(audit), Some(mut operations)) = (&self.0.audit, operations) {
+            operations.answered(&response);
+            // Boxed: few requests have any, and all would make room for it.
+            Box::pin(audit.operations(operations, &self.0.now_precisely())).await;
+        }
         self.0.metrics.request(&verb, &resource, response.status().as_u16(), started.elapsed());
         response
     }
@@ -115,7 +121,7 @@ impl Server {
         query: Query,
         info: RequestInfo,
         body: &mut Option<B>,
-        Noted { record, class, user: whose }: &mut Noted,
+        Noted { record, operations, class, user: whose }: &mut Noted,
     ) -> Response<Body>
     where
         B: http_body::Body + Send,
@@ -140,7 +146,7 @@ impl Server {
         };
         if let Some(audit) = &inner.audit {
             let now = inner.now_precisely();
-            *record = audit.record(&real, &acting, &info, &parts, inner.new_uid(), now.clone());
+            (*record, *operations) = audit.begin(&real, &acting, &info, &parts, inner.new_uid(), now.clone());
             if let Some(record) = record {
                 audit.stage(record, "RequestReceived", now).await;
             }
@@ -214,6 +220,7 @@ impl Server {
             deadline: tokio::time::Instant::now() + time,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
+            operations: Mutex::default(),
         };
         let large = body.len() > LARGE && !matches!(&*cx.info.verb, "get" | "list" | "watch");
         let work = tokio::time::timeout(time, crate::dispatch::run(&cx, body));
@@ -234,6 +241,9 @@ impl Server {
         };
         if let Some(record) = record {
             record.annotate(std::mem::take(&mut *cx.annotations.lock()));
+        }
+        if let Some(operations) = operations {
+            operations.each = std::mem::take(&mut *cx.operations.lock());
         }
         let warnings = std::mem::take(&mut *cx.warnings.lock());
         let response = match result {

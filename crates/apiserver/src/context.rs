@@ -42,6 +42,8 @@ pub struct Context {
     pub warnings: Mutex<Vec<String>>,
     /// What the audit log should be told besides.
     pub annotations: Mutex<std::collections::BTreeMap<String, String>>,
+    /// What the audit log should be told of what a transaction is made of; nothing where there is no log.
+    pub operations: Mutex<Vec<crate::audit::Operation>>,
 }
 
 /// What to do with fields that the schema does not know.

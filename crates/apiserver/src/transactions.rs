@@ -3,17 +3,16 @@
 //! A `Transaction` is created and never stored. Its operations are planned in order, each seeing what the ones before it would
 //! do; the plans are committed as one. Several operations on one object make one version of it.
 
-use std::borrow::Cow;
+mod sent;
+
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use machinery::status::Status;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use store::{CommitError, Op, Transaction};
+use store::{CommitError, Entry, Op, Transaction};
 
 use crate::auth::authz::{Decision, refusal};
 use crate::body::Body;
@@ -23,8 +22,9 @@ use crate::dispatch::answer;
 use crate::media::{self, Accept, Encoding, Form};
 use crate::plan::{Plan, View, commit_status};
 use crate::render::encode;
-use crate::request::{Query, RequestInfo};
+use crate::request::Query;
 use crate::resource::Resource;
+use sent::{Preconditions, Verb, Write, read};
 
 /// The API group.
 pub const GROUP: &str = "transactions.conductor.io";
@@ -80,125 +80,6 @@ pub fn resource() -> Arc<Resource> {
     Arc::new(resource)
 }
 
-/// A transaction as it is sent. What is not plainly so is read as any other object, which says what is wrong with it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Sent<'a> {
-    #[serde(rename = "apiVersion")]
-    api_version: Cow<'a, str>,
-    kind: Cow<'a, str>,
-    #[serde(default, rename = "metadata")]
-    _metadata: Nothing,
-    #[serde(borrow)]
-    spec: &'a RawValue,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Spec<'a> {
-    #[serde(borrow)]
-    operations: Vec<Write<'a>>,
-}
-
-/// An operation as it is sent.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Write<'a> {
-    verb: Verb,
-    #[serde(borrow, default)]
-    group: Cow<'a, str>,
-    #[serde(borrow)]
-    version: Cow<'a, str>,
-    #[serde(borrow)]
-    resource: Cow<'a, str>,
-    #[serde(borrow, default)]
-    subresource: Cow<'a, str>,
-    #[serde(borrow, default)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    object: Option<&'a RawValue>,
-    #[serde(default)]
-    patch_type: PatchType,
-    #[serde(borrow, default)]
-    patch: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    field_manager: Cow<'a, str>,
-    #[serde(default)]
-    force: bool,
-    #[serde(default)]
-    preconditions: Option<Preconditions>,
-    #[serde(borrow, default)]
-    propagation_policy: Option<Cow<'a, str>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Verb {
-    Create,
-    Update,
-    Patch,
-    Delete,
-    Check,
-}
-
-impl Verb {
-    fn name(self) -> &'static str {
-        match self {
-            Verb::Create => "create",
-            Verb::Update => "update",
-            Verb::Patch => "patch",
-            Verb::Delete => "delete",
-            Verb::Check => "check",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-enum PatchType {
-    #[default]
-    Merge,
-    #[serde(rename = "JSON")]
-    Json,
-    Strategic,
-    Apply,
-}
-
-impl PatchType {
-    fn media(self) -> &'static str {
-        match self {
-            PatchType::Merge => "application/merge-patch+json",
-            PatchType::Json => "application/json-patch+json",
-            PatchType::Strategic => "application/strategic-merge-patch+json",
-            PatchType::Apply => "application/apply-patch+yaml",
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
-struct Preconditions {
-    uid: String,
-    resource_version: String,
-    absent: bool,
-}
-
-/// The text of the spec and the operations in it, if it is plainly a transaction.
-fn read<'a>(resource: &Resource, body: &'a Bytes) -> Option<(&'a str, Vec<Write<'a>>)> {
-    let sent: Sent<'_> = serde_json::from_slice(body).ok()?;
-    if sent.kind != *resource.kind || sent.api_version != resource.api_version() {
-        return None;
-    }
-    let spec: Spec<'_> = serde_json::from_str(sent.spec.get()).ok()?;
-    let plain = spec.operations.iter().filter_map(|own| own.object).all(|object| object.get().starts_with('{'));
-    (plain && (1..=MOST).contains(&spec.operations.len())).then_some((sent.spec.get(), spec.operations))
-}
-
 /// One operation, ready to be planned.
 struct Operation {
     cx: Context,
@@ -221,12 +102,22 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
             (&checked, found.ok_or_else(|| Status::bad_request("the body must be a Transaction"))?)
         }
     };
+    if cx.server.audit.is_some() {
+        // all of them before anything is done: what is refused was tried
+        let audited = |write: &Write<'_>| crate::audit::Operation::new(write.asked(), write.sent(body).0);
+        *cx.operations.lock() = writes.iter().map(audited).collect();
+    }
     let mut operations = Vec::with_capacity(writes.len());
     for (index, write) in writes.into_iter().enumerate() {
         let (verb, resource, name) = (write.verb, write.resource.clone(), write.name.clone());
-        operations.push(prepare(cx, body, write).map_err(|status| named(status, index, verb, &resource, &name))?);
+        let prepared = prepare(cx, body, index, write);
+        operations.push(prepared.map_err(|status| named(status, index, verb, &resource, &name))?);
     }
-    let results = commit(cx, &operations, options.dry_run).await?;
+    let results = commit(cx, &operations, options.dry_run).await;
+    for (audited, operation) in cx.operations.lock().iter_mut().zip(&operations) {
+        audited.annotations.append(&mut operation.cx.annotations.lock());
+    }
+    let results = results?;
     for operation in &operations {
         operation.cx.warnings.lock().drain(..).for_each(|warning| cx.warn(warning));
     }
@@ -285,34 +176,20 @@ fn named(mut status: Status, index: usize, verb: Verb, resource: &str, name: &st
 }
 
 /// Turns an operation into the request it stands for, and checks that its sender may send it.
-fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, Status> {
+fn prepare(cx: &Context, whole: &Bytes, index: usize, write: Write<'_>) -> Result<Operation, Status> {
     let verb = write.verb;
-    let mut info = RequestInfo {
-        is_resource: true,
-        verb: if verb == Verb::Check { "get".into() } else { verb.name().into() },
-        group: write.group.to_string(),
-        version: write.version.to_string(),
-        namespace: write.namespace.to_string(),
-        resource: write.resource.to_string(),
-        subresource: write.subresource.to_string(),
-        name: write.name.to_string(),
-        ..RequestInfo::default()
-    };
+    let info = write.asked();
     let catalog = cx.server.catalog();
     let resource =
         catalog.find(&info.group, &info.version, &info.resource).cloned().ok_or_else(Status::no_such_path)?;
-    // Names of new objects are their own: nobody is asked about another's.
-    if verb == Verb::Create {
-        info.name.clear();
-    } else if info.name.is_empty() {
+    if verb != Verb::Create && info.name.is_empty() {
         return Err(Status::bad_request("name is missing"));
     }
     if resource.group.is_empty() && &*resource.plural == "namespaces" {
         // A namespace is in itself, as in its path: rights in another are none on it.
-        if !info.namespace.is_empty() && info.namespace != info.name {
+        if info.namespace != info.name {
             return Err(Status::bad_request("namespace must be empty: the resource is cluster-scoped"));
         }
-        info.namespace = info.name.clone();
     } else if resource.namespaced == info.namespace.is_empty() {
         return Err(Status::bad_request(if resource.namespaced {
             "namespace is missing: the resource is namespaced"
@@ -331,7 +208,11 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
     if !offered {
         return Err(Status::bad_request(format!("{} is not possible in a transaction", verb.name())));
     }
-    if let Decision::NoOpinion(reason) = cx.server.authorizer.authorize(&cx.user, &info) {
+    let decision = cx.server.authorizer.authorize(&cx.user, &info);
+    if let Some(audited) = cx.operations.lock().get_mut(index) {
+        audited.decided(&decision);
+    }
+    if let Decision::NoOpinion(reason) = decision {
         return Err(refusal(&cx.user, &info, &reason));
     }
     let mut query: Vec<(&str, &str)> = Vec::new();
@@ -351,22 +232,7 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
     if let Some(agent) = cx.headers.get(header::USER_AGENT) {
         headers.insert(header::USER_AGENT, agent.clone());
     }
-    let part = |raw: Option<&RawValue>| match raw {
-        Some(raw) => whole.slice_ref(raw.get().as_bytes()),
-        None => Bytes::from_static(b"null"),
-    };
-    let (body, kind) = match verb {
-        Verb::Create | Verb::Update => (part(write.object), "application/json"),
-        Verb::Patch => (part(write.patch), write.patch_type.media()),
-        Verb::Delete => {
-            let mut options = json!({});
-            if let Some(policy) = &write.propagation_policy {
-                options["propagationPolicy"] = policy.as_ref().into();
-            }
-            (options.to_string().into(), "application/json")
-        }
-        Verb::Check => (Bytes::new(), "application/json"),
-    };
+    let (body, kind) = write.sent(whole);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     let cx = Context {
         server: cx.server.clone(),
@@ -379,6 +245,7 @@ fn prepare(cx: &Context, whole: &Bytes, write: Write<'_>) -> Result<Operation, S
         accept: Accept::JSON,
         warnings: Mutex::default(),
         annotations: Mutex::default(),
+        operations: Mutex::default(),
     };
     Ok(Operation { cx, verb, name: write.name.into_owned(), body, check: write.preconditions })
 }
@@ -463,13 +330,22 @@ async fn commit(cx: &Context, operations: &[Operation], dry_run: bool) -> Result
             return Ok(json!({"results": operations.iter().map(|_| json!({})).collect::<Vec<_>>()}));
         }
         ops.iter_mut().for_each(|op| view.write_down(op));
+        let places: Vec<_> = ops.iter().map(crate::plan::key_of).collect();
         match cx.server.store.commit(Transaction { ops }).await {
             Ok(committed) => {
-                let results: Vec<Value> = operations
-                    .iter()
-                    .zip(&keys)
-                    .map(|(operation, (key, uid))| result(operation, key.as_ref(), uid, &committed))
-                    .collect();
+                // The same key may be in several tables.
+                let written = |key: &Option<_>| {
+                    let mut last = places.iter().zip(&committed.entries).rev();
+                    last.find_map(|(place, entry)| entry.as_ref().filter(|_| place == key))
+                };
+                let mut results: Vec<Value> = Vec::with_capacity(operations.len());
+                for (index, (operation, (key, uid))) in operations.iter().zip(&keys).enumerate() {
+                    let entry = written(key);
+                    results.push(result(operation, entry, uid));
+                    if let Some(audited) = cx.operations.lock().get_mut(index) {
+                        audited.written = entry.map(|entry| (operation.cx.resource.clone(), entry.clone()));
+                    }
+                }
                 return Ok(json!({"revision": committed.revision.to_string(), "results": results}));
             }
             Err(CommitError::Precondition { op, .. }) => {
@@ -485,17 +361,15 @@ async fn commit(cx: &Context, operations: &[Operation], dry_run: bool) -> Result
 }
 
 /// Name, uid and version of what an operation wrote.
-fn result(operation: &Operation, key: Option<&(Arc<str>, Arc<str>)>, uid: &str, committed: &store::Committed) -> Value {
-    let Some((_, key)) = key else { return json!({}) };
-    let entry = committed.entries.iter().flatten().rev().find(|entry| entry.key == *key);
+fn result(operation: &Operation, entry: Option<&Arc<Entry>>, uid: &str) -> Value {
     let Some(entry) = entry else { return json!({}) };
     let mut own = json!({"uid": uid, "resourceVersion": entry.revision.to_string()});
-    match key.split_once('/') {
+    match entry.key.split_once('/') {
         Some((namespace, name)) if operation.cx.resource.namespaced => {
             own["namespace"] = namespace.into();
             own["name"] = name.into();
         }
-        _ => own["name"] = key.as_ref().into(),
+        _ => own["name"] = entry.key.as_ref().into(),
     }
     if uid.is_empty() {
         // of what is gone now

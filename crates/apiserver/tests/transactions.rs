@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::Api;
-use conductor_apiserver::User;
+use conductor_apiserver::audit::{Audit, Keep, Policy};
+use conductor_apiserver::{Options, Server, User};
 use serde_json::{Value, json};
 
 const TRANSACTIONS: &str = "/apis/transactions.conductor.io/v1alpha1/transactions";
@@ -210,6 +211,109 @@ async fn a_role_that_is_changed_and_bound_at_once_is_judged_as_changed() {
     assert!(refused["message"].as_str().unwrap().contains("attempting to grant RBAC permissions"), "{refused}");
     let (code, done) = half.post(TRANSACTIONS, &transaction(json!([bind]))).await;
     assert_eq!(code, 201, "the role is weak still: {done}");
+}
+
+/// What a policy says of a kind holds for what transactions write, whatever it says of transactions.
+#[tokio::test]
+async fn the_audit_log_has_every_operation_as_if_sent_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+        {"level": "None", "resources": [{"group": "transactions.conductor.io"}]},
+        {"level": "None", "verbs": ["delete"]},
+        {"level": "Request", "verbs": ["patch"]},
+        {"level": "RequestResponse", "resources": [{"group": "", "resources": ["configmaps", "secrets"]}]},
+        {"level": "Metadata", "users": ["admin", "jane"]},
+    ]});
+    let audit = Audit::open(&file, Keep::default(), Policy::read(&policy).unwrap()).unwrap();
+    let server = Server::start(Options { audit: Some(audit), ..Options::default() }).await.unwrap();
+    let api = Api { server, user: User::new("admin", ["system:masters"]) };
+    let secret = json!({"metadata": {"name": "a"}, "stringData": {"p": "hunter2"}});
+    let generated = json!({"metadata": {"generateName": "made-"}});
+    let delete =
+        json!({"verb": "delete", "version": "v1", "resource": "configmaps", "namespace": "default", "name": "b"});
+    let operations = json!([
+        create("a"),
+        // of the same name: what is said of one is not said of the other
+        core("secrets", "default", secret),
+        core("serviceaccounts", "default", generated),
+        create("b"),
+        patch("a", json!({"data": {"x": "1"}})),
+        delete,
+    ]);
+    let (code, done) = api.post(TRANSACTIONS, &transaction(operations)).await;
+    assert_eq!(code, 201, "{done}");
+    let role = json!({"metadata": {"name": "jane"}, "rules": [
+        {"apiGroups": ["transactions.conductor.io"], "resources": ["transactions"], "verbs": ["create"]}]});
+    api.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await;
+    let binding = json!({"metadata": {"name": "jane"}, "subjects": [{"kind": "User", "name": "jane"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "jane"}});
+    api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+    let jane = Api { user: User::new("jane", Vec::<String>::new()), ..api.clone() };
+    let refused = json!([core("namespaces", "", json!({"metadata": {"name": "hers"}})), create("c")]);
+    assert_eq!(jane.post(TRANSACTIONS, &transaction(refused)).await.0, 403);
+    api.get(&format!("{MAPS}/last")).await;
+
+    let mut text = String::new();
+    while !text.lines().any(|line| line.contains("/last")) {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        text = std::fs::read_to_string(&file).unwrap();
+    }
+    assert!(!text.contains("hunter2"), "{text}");
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |user: &str| {
+        let own =
+            events.iter().filter(|event| event["user"]["username"] == user && event["requestURI"] == TRANSACTIONS);
+        own.cloned().collect::<Vec<Value>>()
+    };
+    let shown = |event: &Value| {
+        let object = &event["objectRef"];
+        let kind = |part: &str| {
+            event[part]["kind"].as_str().unwrap_or(if event[part].is_null() { "" } else { "?" }).to_owned()
+        };
+        let place = format!("{}/{}", object["resource"].as_str().unwrap(), object["name"].as_str().unwrap());
+        format!(
+            "{} {place} {} {} {}",
+            event["verb"].as_str().unwrap(),
+            event["level"].as_str().unwrap(),
+            kind("requestObject"),
+            kind("responseObject")
+        )
+    };
+    let name = done["status"]["results"][2]["name"].as_str().unwrap();
+    assert!(name.starts_with("made-"), "{done}");
+    let expected = [
+        "create configmaps/a RequestResponse ? ConfigMap".to_owned(),
+        "create secrets/a Metadata  ".to_owned(),
+        format!("create serviceaccounts/{name} Metadata  "),
+        "create configmaps/b RequestResponse ? ConfigMap".to_owned(),
+        "patch configmaps/a Request ? ".to_owned(),
+    ];
+    assert_eq!(of("admin").iter().map(shown).collect::<Vec<_>>(), expected);
+    for event in of("admin") {
+        assert_eq!(event["auditID"], of("admin")[0]["auditID"]);
+        assert_eq!((&event["stage"], &event["responseStatus"]["code"]), (&json!("ResponseComplete"), &json!(201)));
+        assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow");
+    }
+    // What is refused was tried, and by whom.
+    assert_eq!(
+        of("jane").iter().map(shown).collect::<Vec<_>>(),
+        ["create namespaces/hers Metadata  ", "create configmaps/c RequestResponse ? "]
+    );
+    for event in of("jane") {
+        assert_eq!(event["responseStatus"]["code"], 403);
+        assert!(
+            event["responseStatus"]["message"].as_str().unwrap().starts_with("operation 0 (create namespaces"),
+            "{event}"
+        );
+    }
+    assert_eq!(of("jane")[0]["annotations"]["authorization.k8s.io/decision"], "forbid");
+    // Each result is of its own object.
+    let (_, secret) = api.get("/api/v1/namespaces/default/secrets/a").await;
+    let (_, map) = api.get(&format!("{MAPS}/a")).await;
+    for (at, object) in [(0, map), (1, secret)] {
+        assert_eq!(done["status"]["results"][at]["resourceVersion"], object["metadata"]["resourceVersion"], "{done}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

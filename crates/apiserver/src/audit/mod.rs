@@ -1,6 +1,7 @@
 //! The audit log: who did what to what, one JSON line per stage of a request.
 
 mod file;
+mod operations;
 mod policy;
 
 use std::path::Path;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 pub use file::Keep;
+pub use operations::{Operation, Operations};
 pub use policy::{Level, Policy, PolicyError};
 
 use crate::auth::authz::Decision;
@@ -59,8 +61,8 @@ impl Audit {
         Ok(Audit { policy, lines })
     }
 
-    /// Begins the record of a request, if it is to have one.
-    pub fn record(
+    /// Begins the record of a request, if it is to have one, and the operations of one that may have some.
+    pub fn begin(
         &self,
         real: &Arc<User>,
         acting: &Acting,
@@ -68,26 +70,66 @@ impl Audit {
         parts: &Parts,
         id: String,
         now: String,
-    ) -> Option<Record> {
+    ) -> (Option<Record>, Option<Operations>) {
         let decision = self.policy.decide(real, info);
+        // What a policy says of transactions says nothing of what is in them.
+        let several = info.group == crate::transactions::GROUP;
+        if decision.level == Level::None && !several {
+            return (None, None);
+        }
+        let event = begun(real, acting, parts, id, now);
+        let operations = several.then(|| Operations::of(real.clone(), event.clone()));
+        (Record::new(event, decision, info), operations)
+    }
+
+    /// Writes a stage of a request.
+    pub async fn stage(&self, record: &mut Record, stage: &str, now: String) {
+        if record.omit.iter().any(|own| own == stage) {
+            return;
+        }
+        record.event["stage"] = stage.into();
+        record.event["stageTimestamp"] = now.into();
+        let mut line = record.event.to_string();
+        line.push('\n');
+        // The log is as slow as its disk; losing lines is not an option.
+        let _ = self.lines.send(line).await;
+    }
+}
+
+/// What is the same in all events of a request.
+fn begun(real: &Arc<User>, acting: &Acting, parts: &Parts, id: String, now: String) -> Value {
+    let mut event = json!({
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": id, "stage": "",
+        "requestURI": parts.uri.path_and_query().map_or("", |own| own.as_str()),
+        "user": real.to_json(), "sourceIPs": [source(parts)],
+        "requestReceivedTimestamp": now, "stageTimestamp": now,
+    });
+    if !Arc::ptr_eq(real, &acting.user) {
+        event["impersonatedUser"] = acting.user.to_json();
+    }
+    if let Some(constraint) = &acting.constraint {
+        event["authenticationMetadata"] = json!({"impersonationConstraint": constraint});
+    }
+    if let Some(agent) = parts.headers.get(http::header::USER_AGENT).and_then(|own| own.to_str().ok()) {
+        event["userAgent"] = agent.into();
+    }
+    event
+}
+
+fn source(parts: &Parts) -> String {
+    parts
+        .extensions
+        .get::<crate::http::Peer>()
+        .map_or_else(|| "127.0.0.1".to_owned(), |peer| peer.address.ip().to_string())
+}
+
+impl Record {
+    fn new(mut event: Value, decision: policy::Decision, info: &RequestInfo) -> Option<Record> {
         if decision.level == Level::None {
             return None;
         }
-        let mut event = json!({
-            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": decision.level.as_str(), "auditID": id, "stage": "",
-            "requestURI": parts.uri.path_and_query().map_or("", |own| own.as_str()), "verb": info.verb,
-            "user": real.to_json(), "sourceIPs": [source(parts)],
-            "requestReceivedTimestamp": now, "stageTimestamp": now,
-        });
-        if !Arc::ptr_eq(real, &acting.user) {
-            event["impersonatedUser"] = acting.user.to_json();
-        }
-        if let Some(constraint) = &acting.constraint {
-            event["authenticationMetadata"] = json!({"impersonationConstraint": constraint});
-        }
-        if let Some(agent) = parts.headers.get(http::header::USER_AGENT).and_then(|own| own.to_str().ok()) {
-            event["userAgent"] = agent.into();
-        }
+        event["level"] = decision.level.as_str().into();
+        event["verb"] = info.verb.as_ref().into();
         if info.is_resource {
             let mut object = json!({"resource": info.resource, "apiVersion": info.version});
             for (field, value) in [
@@ -111,28 +153,6 @@ impl Audit {
         })
     }
 
-    /// Writes a stage of a request.
-    pub async fn stage(&self, record: &mut Record, stage: &str, now: String) {
-        if record.omit.iter().any(|own| own == stage) {
-            return;
-        }
-        record.event["stage"] = stage.into();
-        record.event["stageTimestamp"] = now.into();
-        let mut line = record.event.to_string();
-        line.push('\n');
-        // The log is as slow as its disk; losing lines is not an option.
-        let _ = self.lines.send(line).await;
-    }
-}
-
-fn source(parts: &Parts) -> String {
-    parts
-        .extensions
-        .get::<crate::http::Peer>()
-        .map_or_else(|| "127.0.0.1".to_owned(), |peer| peer.address.ip().to_string())
-}
-
-impl Record {
     /// The id of the request.
     pub fn id(&self) -> &str {
         self.event["auditID"].as_str().unwrap_or_default()
@@ -145,8 +165,13 @@ impl Record {
 
     /// The body that was sent.
     pub fn sent(&mut self, headers: &HeaderMap, body: &[u8]) {
-        let json = crate::media::content_type(headers);
-        if self.level >= Level::Request && !body.is_empty() && body.len() <= BODY && json.contains("json") {
+        if crate::media::content_type(headers).contains("json") {
+            self.sent_json(body);
+        }
+    }
+
+    fn sent_json(&mut self, body: &[u8]) {
+        if self.level >= Level::Request && !body.is_empty() && body.len() <= BODY {
             if let Ok(parsed) = machinery::json::parse(body) {
                 self.event["requestObject"] = self.shown(parsed.value);
             }
@@ -155,12 +180,7 @@ impl Record {
 
     /// Whether its sender may send it.
     pub fn decided(&mut self, decision: &Decision) {
-        let (decision, reason) = match decision {
-            Decision::Allow(reason) => ("allow", reason),
-            Decision::NoOpinion(reason) => ("forbid", reason),
-        };
-        let annotations = [("decision", decision), ("reason", reason)];
-        self.annotate(annotations.map(|(key, value)| (format!("authorization.k8s.io/{key}"), value.to_owned())));
+        self.annotate(said_of(decision));
     }
 
     /// What admission says about it.
@@ -172,19 +192,9 @@ impl Record {
 
     /// How it ended.
     pub fn answered(&mut self, response: &Response<Body>) {
-        let code = response.status().as_u16();
-        self.event["responseStatus"] = json!({"metadata": {}, "code": code});
-        let body = response.body().bytes().filter(|bytes| bytes.len() <= BODY);
-        let object = body.and_then(|bytes| machinery::json::parse(&bytes).ok()).map(|parsed| parsed.value);
-        if let Some(status) = object.as_ref().filter(|own| own["kind"] == "Status" && code >= 400) {
-            for field in ["status", "reason", "message"] {
-                if let Some(value) = status.get(field) {
-                    self.event["responseStatus"][field] = value.clone();
-                }
-            }
-        }
+        self.event["responseStatus"] = status_of(response);
         if self.level == Level::RequestResponse {
-            if let Some(object) = object {
+            if let Some(object) = body_of(response) {
                 self.event["responseObject"] = self.shown(object);
             }
         }
@@ -198,4 +208,32 @@ impl Record {
         }
         object
     }
+}
+
+/// Whether somebody may do something, as annotations.
+fn said_of(decision: &Decision) -> [(String, String); 2] {
+    let (decision, reason) = match decision {
+        Decision::Allow(reason) => ("allow", reason.as_str()),
+        Decision::NoOpinion(reason) => ("forbid", reason.as_str()),
+    };
+    [("decision", decision), ("reason", reason)]
+        .map(|(key, value)| (format!("authorization.k8s.io/{key}"), value.into()))
+}
+
+fn body_of(response: &Response<Body>) -> Option<Value> {
+    let body = response.body().bytes().filter(|bytes| bytes.len() <= BODY)?;
+    machinery::json::parse(&body).ok().map(|parsed| parsed.value)
+}
+
+/// `responseStatus`: the code, and why if it is a refusal.
+fn status_of(response: &Response<Body>) -> Value {
+    let code = response.status().as_u16();
+    let mut said = json!({"metadata": {}, "code": code});
+    let refusal = if code >= 400 { body_of(response).filter(|own| own["kind"] == "Status") } else { None };
+    for field in ["status", "reason", "message"] {
+        if let Some(value) = refusal.as_ref().and_then(|own| own.get(field)) {
+            said[field] = value.clone();
+        }
+    }
+    said
 }

@@ -383,6 +383,7 @@ pub async fn old_binding(cx: &Context, body: Bytes) -> Result<Response<Body>, St
         accept: cx.accept,
         warnings: Default::default(),
         annotations: Default::default(),
+        operations: Default::default(),
     };
     cx.namespace_check(&View::new(&cx.server.store), &cx.info.namespace, &cx.info.name)?;
     bind(&cx, &named, options).await
