@@ -230,6 +230,33 @@ fn what_is_in_use_stays_and_says_so() {
 }
 
 #[test]
+fn what_is_to_go_and_is_used_is_looked_after() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");
+    api.settle(&kind);
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let (db, r, thing) =
+        (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+    api.delete(&r);
+    api.settle(&kind);
+    let removable =
+        |api: &Api| condition_of(&api.objects[&r], "Removable").map(|(may, reason, _)| (may, reason.to_owned()));
+    assert_eq!((phase(&api, &r), removable(&api)), ("Bound", Some((false, "InUse".to_owned()))));
+    // what happens to it is said, and what is mended is, too
+    let kept = api.objects.remove(&thing).expect("there");
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Failed", "Lost"));
+    api.objects.insert(thing, kept);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
+    assert_eq!(api.objects[&r]["status"]["reason"], "InUse");
+    api.delete(&db);
+    api.settle(&kind);
+    assert!(api.objects.is_empty(), "{:?}", api.objects.keys());
+}
+
+#[test]
 fn what_vanished_is_lost_never_replaced_and_heals() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("r", "30Gi", "Recycle", 1, true)).expect("created");

@@ -20,6 +20,9 @@ pub fn all() -> Vec<Provider> {
     all.into_iter().filter_map(readable).collect()
 }
 
+/// How long until what could not be installed is tried again.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Says on a Provider that its examples were made: what an administrator removes then stays away.
 const EXAMPLES: &str = "conductor.io/examples";
 
@@ -50,8 +53,9 @@ pub fn start(
         let client = client(name);
         let admin = admin.clone();
         running.spawn(async move {
-            if let Err(failure) = define(&admin, &provider).await {
-                return tracing::error!(%failure, "provider {name} does not run: it could not be installed");
+            while let Err(failure) = define(&admin, &provider).await {
+                tracing::error!(%failure, "provider {name} does not run: it could not be installed; will try again");
+                tokio::time::sleep(AGAIN).await;
             }
             let examples = provider.examples.clone();
             let ((), ()) = tokio::join!(run(provider, client, home), async {

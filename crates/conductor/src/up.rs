@@ -186,8 +186,11 @@ async fn manage(server: Server, known: Arc<Known>, data_dir: PathBuf, types: one
     if install::is_there(&api).await {
         types = None;
     }
-    if let Err(error) = install::install(&api).await {
-        return tracing::error!(%error, "the types could not be installed: no managers run");
+    // A webhook that is down, say, may stand in the way for a while.
+    while let Err(error) = install::install(&api).await {
+        tracing::error!(%error, "the types could not be installed, and no managers run; will try again");
+        types = None;
+        tokio::time::sleep(PATIENCE).await;
     }
     known.follow(&api);
     crate::grants::follow(&api);

@@ -331,10 +331,47 @@ pub async fn apply_all(api: &Api, objects: &[Value]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Applies a type, and leaves what an administrator has made of it: only what is missing is added. One that cannot be brought up to date
+/// goes on as it is, and keeps nobody from working.
+async fn apply_type(api: &Api, object: &Value) -> Result<Value, Failure> {
+    let refused = match api.apply_with(object, false).await {
+        Err(failure) if failure.code == 409 || failure.is_refusal() => failure,
+        other => return other,
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let found = api.get(object["apiVersion"].as_str().unwrap_or_default(), kind, "", name).await?;
+    let Some(found) = found else { return Err(refused) };
+    let mut kept = object.clone();
+    keep(&mut kept["spec"], &found["spec"]);
+    match api.apply(&kept).await {
+        Err(failure) if failure.is_refusal() => {
+            tracing::warn!(%failure, "the built-in {kind} {name} stays as it is: correct it, or delete what stands in the way");
+            Ok(found)
+        }
+        other => other,
+    }
+}
+
+/// Puts what is there in the place of what was wanted; what is missing stays wanted.
+fn keep(wanted: &mut Value, there: &Value) {
+    match (wanted, there) {
+        (_, Value::Null) => {}
+        (Value::Object(wanted), Value::Object(there)) => {
+            for (key, value) in there {
+                keep(wanted.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (wanted, there) => *wanted = there.clone(),
+    }
+}
+
 async fn apply(api: &Api, object: &Value) -> Result<(), Failure> {
+    let own = object["kind"] == "ResourceType";
     // a definition that was just made takes a moment to be served
     for _ in 0..1000 {
-        match api.apply(object).await {
+        let applied = if own { apply_type(api, object).await } else { api.apply(object).await };
+        match applied {
             Err(failure) if failure.code == 404 => {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 api.look_again(object["apiVersion"].as_str().unwrap_or_default());

@@ -219,6 +219,26 @@ async fn a_plan_says_what_happens_whatever_is_there_already() {
     assert_eq!(said[..2], ["exists and is Bound", "exists and is Bound"]);
     assert!(said[2].starts_with("waits: "), "{said:?}");
     assert_eq!(said[3], "is none of the engine's: applied as it is");
+    // a kind that nobody defines; one that the same file does; a manager of the same file
+    let of = |version: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let said = plan(&[of("storage.conductor.io/v1alpha1", "RelationalDatabseClaim", "typo", json!({}))]).await;
+    assert!(said[0].contains("is refused: no RelationalDatabseClaim is served"), "{said:?}");
+    let own = json!({"group": "lab.example.com", "version": "v1", "names": {"resource": "Cache"}});
+    let late = json!({"bindingMode": "WaitForFirstConsumer"});
+    let manager = json!({"type": "caches.lab.example.com", "default": true, "defaultClass": "lazy", "classes": [{"name": "lazy"}]});
+    let said = plan(&[
+        of("conductor.io/v1alpha1", "ResourceType", "caches.lab.example.com", own),
+        of("lab.example.com/v1", "Cache", "there", json!({})),
+        of("lab.example.com/v1", "CacheClass", "lazy", late),
+        of("lab.example.com/v1", "CacheClass", "other", json!({})),
+        of("conductor.io/v1alpha1", "Manager", "m", manager),
+        of("lab.example.com/v1", "CacheClaim", "waits", json!({})),
+        of("lab.example.com/v1", "CacheClaim", "unserved", json!({"class": "other"})),
+    ])
+    .await;
+    assert!(said[4].contains("serves lazy of caches.lab.example.com"), "{said:?}");
+    assert!(said[5].contains("lazy") && said[5].contains("wait"), "{said:?}");
+    assert!(said[6].contains("no manager serves"), "{said:?}");
     // a namespace that is neither there nor planned
     let (lonely, space) = (
         claim("new", "lonely", json!({"engine": "oracle"})),

@@ -94,10 +94,24 @@ async fn check_restored_resource(ordered: bool) {
 
 async fn check_reserved_again(ordered: bool) {
     let (cluster, _managers, [at, claim, _]) = bound(ordered).await;
-    // someone takes the claim off it; free again, it might have been anyone's meanwhile
+    // someone takes the claim off it, which does nothing
+    let before = cluster.get(&at).await.expect("is there")["metadata"]["resourceVersion"].clone();
+    cluster.patch(&at, json!({"spec": {"claimRefs": []}, "metadata": {"finalizers": []}})).await;
+    let again = |resource: Option<&Value>| {
+        resource
+            .is_some_and(|r| r["metadata"]["resourceVersion"] != before && r["spec"]["claimRefs"][0]["name"] == "db")
+    };
+    let mended = cluster.until(&at, "referring again", again).await.expect("is there");
+    assert_eq!(
+        (&mended["status"]["phase"], &mended["metadata"]["finalizers"][0]),
+        (&json!("Bound"), &json!("conductor.io/resource"))
+    );
+    // someone releases it: free again, it might have been anyone's meanwhile
+    cluster.patch(&at.clone().status(), json!({"status": {"phase": "Released"}})).await;
     cluster.patch(&at, json!({"spec": {"claimRefs": []}})).await;
-    let taken = cluster.until(&claim, "lost", phase_is("Lost")).await.expect("a claim");
-    assert_eq!(taken["status"]["reason"], "ResourceTaken");
+    let taken = |claim: Option<&Value>| claim.is_some_and(|c| c["status"]["reason"] == "ResourceTaken");
+    let taken = cluster.until(&claim, "lost", taken).await.expect("a claim");
+    assert_eq!(taken["status"]["phase"], "Lost");
     cluster.until(&at, "kept as it is", phase_is("Released")).await;
     cluster
         .patch(&at, json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "db", "by": "Admin"}]}}))
@@ -139,4 +153,21 @@ async fn what_is_installed_can_be_applied_again_by_others() {
         let applied = cluster.api.call(Method::PATCH, &path, "application/apply-patch+yaml", body).await;
         applied.unwrap_or_else(|failure| panic!("{failure}: {object}"));
     }
+}
+
+/// What an administrator makes of a built-in type stays so when it is installed again, and what is missing comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_built_in_type_stays_as_it_was_changed() {
+    let cluster = Cluster::start(true).await;
+    let at = common::target("conductor.io/v1alpha1", "ResourceType", "", "relationaldatabases.storage.conductor.io");
+    let path = cluster.api.path(&at).await.expect("is served");
+    let change =
+        json!({"spec": {"sharing": {"maxClaims": 7}, "attributes": {"version": null, "own": {"type": "string"}}}});
+    let path = format!("{path}?fieldManager=somebody");
+    let change = change.to_string().into_bytes();
+    cluster.api.call(Method::PATCH, &path, "application/merge-patch+json", change).await.expect("is changed");
+    conductor_managers::install::install(&cluster.api).await.expect("is installed again");
+    let now = cluster.get(&at).await.expect("is there");
+    assert_eq!(now["spec"]["sharing"]["maxClaims"], 7, "{now}");
+    assert!(now["spec"]["attributes"]["own"].is_object() && now["spec"]["attributes"]["version"].is_object(), "{now}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::lifecycle::claim::{deleting, phase};
+use crate::lifecycle::claim::{deleting, phase, references};
 use crate::lifecycle::resource::{ResourceScene, called, is_unused, lost, made_in_vain, ours, policy, say, shut};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
@@ -110,25 +110,26 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
     }
 }
 
-/// A resource on its way out: not under its claims, and by its policy with or without its implementation.
-pub(super) fn remove(scene: &ResourceScene<'_>, live: &[Value], plan: &mut Plan) {
+/// What keeps a resource that is to go: the claims that use it.
+pub(super) fn in_use(resource: &Value) -> Option<String> {
+    let live: Vec<Value> =
+        references(resource).into_iter().filter(|r| r["uid"].as_str().is_some_and(|uid| !uid.is_empty())).collect();
+    let first = live.first().filter(|_| deleting(resource) && !is_never_used(resource))?;
+    let text = |key: &str| first[key].as_str().unwrap_or_default();
+    let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
+    Some(format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name")))
+}
+
+/// What was made for a claim and could never be bound to it holds nothing: the claim gets another.
+fn is_never_used(resource: &Value) -> bool {
+    is_unused(resource) && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed")
+}
+
+/// A resource on its way out that nobody uses: by its policy with or without its implementation.
+pub(super) fn remove(scene: &ResourceScene<'_>, plan: &mut Plan) {
     let resource = scene.resource;
     let Some(rest) = finalizer(resource, RESOURCE_FINALIZER, false) else { return };
-    // what was made for a claim and could never be bound to it holds nothing: the claim gets another
-    let never_used =
-        is_unused(resource) && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed");
-    if let Some(first) = live.first().filter(|_| !never_used) {
-        let text = |key: &str| first[key].as_str().unwrap_or_default();
-        let more = if live.len() > 1 { format!(" and {} more", live.len() - 1) } else { String::new() };
-        let message = format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name"));
-        let condition = Condition::new("Removable", false, "InUse", message.clone());
-        if let Some(status) =
-            status_patch(resource, json!({"reason": "InUse", "message": message}), &[condition], scene.now)
-        {
-            plan.patch_status(resource, status, "say what holds the resource");
-        }
-        return;
-    }
+    let never_used = is_never_used(resource);
     let keep = policy(resource) == Reclaim::Retain && !never_used && !made_in_vain(resource);
     let mut gone = true;
     let mut waits = Vec::new();

@@ -7,7 +7,7 @@ use crate::lifecycle::binding::{is_torn, mend};
 use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::ownership;
-use crate::lifecycle::reclaim::{reclaim, remove, scrub};
+use crate::lifecycle::reclaim::{in_use, reclaim, remove, scrub};
 use crate::lifecycle::releasing::unrefer;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
@@ -82,7 +82,11 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     tell_claims(scene, &live, &mut plan);
     shut_out(scene, &mut plan);
     if deleting(resource) {
-        remove(scene, &live, &mut plan);
+        // for as long as it is used it is looked after like any other
+        match in_use(resource) {
+            Some(_) => provide(scene, &mut plan),
+            None => remove(scene, &mut plan),
+        }
         return plan;
     }
     match phase(resource) {
@@ -241,10 +245,17 @@ pub(super) fn say(
     if reason.is_empty() {
         (fields["reason"], fields["message"]) = (Value::Null, Value::Null);
     }
+    let mut conditions = conditions.to_vec();
+    if let Some(held) = in_use(scene.resource) {
+        if reason.is_empty() {
+            (fields["reason"], fields["message"]) = (json!("InUse"), json!(held));
+        }
+        conditions.push(Condition::new("Removable", false, "InUse", held));
+    }
     for (key, value) in more.as_object().into_iter().flatten() {
         fields[key] = value.clone();
     }
-    if let Some(status) = status_patch(scene.resource, fields, conditions, scene.now) {
+    if let Some(status) = status_patch(scene.resource, fields, &conditions, scene.now) {
         plan.patch_status(scene.resource, status, "say where the resource is in its life");
         if matches!(phase_now, "Failed") && phase(scene.resource) != phase_now {
             plan.event(scene.resource, true, "Failed", message);
@@ -287,6 +298,7 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
     };
     // the intent is durable before the outside world is touched
     if !intended.is_empty()
+        && !deleting(resource)
         && let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true)
     {
         plan.patch(

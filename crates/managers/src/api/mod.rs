@@ -271,8 +271,13 @@ impl Api {
 
     /// Creates or changes an object by server-side apply.
     pub async fn apply(&self, object: &Value) -> Result<Value, Failure> {
+        self.apply_with(object, true).await
+    }
+
+    /// The same; without `force`, what somebody else has changed is a conflict.
+    pub(crate) async fn apply_with(&self, object: &Value, force: bool) -> Result<Value, Failure> {
         let path = self.path(&Target::of(object)).await?;
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force={force}");
         self.call(Method::PATCH, &path, APPLY, object.to_string().into_bytes()).await
     }
 

@@ -37,6 +37,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
         types.extend(ResourceType::parse(object).ok().map(|kind| Kind::Generated(Box::new(kind))));
     }
     let objects = &with_namespaces(api, objects, namespace).await?;
+    let managers: Vec<Value> = objects.iter().filter(|o| is_manager(o)).map(youngest).collect();
     let mut snapshots: BTreeMap<String, Snapshot> = BTreeMap::new();
     let is_claim = |object: &Value| {
         types.iter().any(|kind| is_of(&kind.claim(), text(&object["apiVersion"]), text(&object["kind"])))
@@ -47,13 +48,13 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     let mut all: Vec<(usize, Outlook)> = Vec::new();
     for number in order {
         let object = &objects[number];
-        let (said, trouble) = match rehearse(api, object, objects).await? {
+        let (said, trouble) = match rehearse(api, &types, object, objects).await? {
             Some(refused) => {
                 // our own review has said so already
                 let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
                 (format!("is refused: {refused}"), true)
             }
-            None => outlook(api, &types, &mut snapshots, object, number).await?,
+            None => outlook(api, &types, &managers, &mut snapshots, object, number).await?,
         };
         all.push((number, Outlook { object: shown(object), text: said, trouble }));
     }
@@ -65,6 +66,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
 async fn outlook(
     api: &Api,
     types: &[Kind],
+    managers: &[Value],
     snapshots: &mut BTreeMap<String, Snapshot>,
     object: &Value,
     number: usize,
@@ -77,17 +79,24 @@ async fn outlook(
         let names = &own.names;
         return Ok((format!("defines {}, {} and {}", names.resource, names.claim, names.class), false));
     }
+    if is_manager(&object) {
+        let classes = object["spec"]["classes"].as_array().into_iter().flatten();
+        let classes = classes.map(|class| text(&class["name"])).collect::<Vec<_>>().join(", ");
+        let of = text(&object["spec"]["type"]);
+        let what = if classes.is_empty() { "every class that no other lists".to_owned() } else { classes };
+        return Ok((format!("serves {what} of {of}"), false));
+    }
     let is = |own: Gvk<'_>| is_of(&own, &version, &kind);
     let Some(of) = types.iter().find(|t| is(t.claim()) || is(t.resource()) || is(t.class())).cloned() else {
         return Ok(("is none of the engine's: applied as it is".into(), false));
     };
     let name = of.name();
     if !snapshots.contains_key(&name) {
-        snapshots.insert(name.clone(), Snapshot::read(api, of.clone(), "").await?);
+        snapshots.insert(name.clone(), Snapshot::read_with(api, of.clone(), "", managers).await?);
     }
     let Some(snapshot) = snapshots.get_mut(&name) else { return Ok((String::new(), false)) };
-    let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
-    let live = if own.is_empty() { None } else { api.get(&version, &kind, space, own).await? };
+    let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]).to_owned());
+    let live = if own.is_empty() { None } else { api.get(&version, &kind, space, &own).await? };
     // as it would be once it is there
     object["metadata"]["uid"] = json!(format!("planned-{number}"));
     if is(of.claim()) {
@@ -127,7 +136,8 @@ async fn outlook(
         let said = if making { "makes its implementation, then is Available" } else { "becomes Available" };
         return Ok((said.to_owned(), false));
     }
-    Ok(match of.profile(&object, true) {
+    let served = snapshot.served.as_ref().is_none_or(|served| served.contains(&own));
+    Ok(match of.profile(&object, served) {
         Ok(profile) => {
             let said = if profile.provisions { "makes resources on demand" } else { "makes nothing: for what exists" };
             snapshot.index.set_profile(profile);
@@ -135,6 +145,18 @@ async fn outlook(
         }
         Err(errors) => (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
     })
+}
+
+fn is_manager(object: &Value) -> bool {
+    text(&object["kind"]) == "Manager" && text(&object["apiVersion"]).starts_with("conductor.io/")
+}
+
+/// An object as it would be once it is there: younger than all that are.
+fn youngest(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["creationTimestamp"] = json!("9999-12-31T23:59:59Z");
+    object["metadata"]["uid"] = object["metadata"]["name"].clone();
+    object
 }
 
 /// What a bound claim asks for beyond what it has.
@@ -168,14 +190,20 @@ async fn with_namespaces(api: &Api, objects: &[Value], namespace: &str) -> Resul
 
 /// What the server says when an object is applied as a rehearsal, strictly, as kubectl would; `None`: it takes it, or cannot tell, for
 /// what the object needs is not there yet.
-async fn rehearse(api: &Api, object: &Value, all: &[Value]) -> Result<Option<String>, Failure> {
+async fn rehearse(api: &Api, types: &[Kind], object: &Value, all: &[Value]) -> Result<Option<String>, Failure> {
     let space = &object["metadata"]["namespace"];
     let brought = |o: &Value| text(&o["kind"]) == "Namespace" && o["metadata"]["name"] == *space;
     let mut target = Target::of(object);
     let name = std::mem::take(&mut target.name);
     let path = match api.path(&target).await {
         Ok(path) => path,
-        Err(failure) if failure.code == 404 => return Ok(None),
+        Err(failure) if failure.code == 404 && (is_ours(types, object) || all.iter().any(|o| defines(o, object))) => {
+            return Ok(None);
+        }
+        Err(failure) if failure.code == 404 => {
+            let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+            return Ok(Some(format!("no {kind} is served in {version}: correct it, or install its definition first")));
+        }
         Err(failure) => return Err(failure),
     };
     const HOW: &str = "dryRun=All&fieldValidation=Strict&fieldManager=conductor-plan";
@@ -192,6 +220,21 @@ async fn rehearse(api: &Api, object: &Value, all: &[Value]) -> Result<Option<Str
         Err(failure) if failure.code == 404 && !all.iter().any(brought) => Ok(Some(failure.message)),
         _ => Ok(None),
     }
+}
+
+/// Whether an object is of a kind of these types, which may not be served yet.
+fn is_ours(types: &[Kind], object: &Value) -> bool {
+    let is = |own: Gvk<'_>| is_of(&own, text(&object["apiVersion"]), text(&object["kind"]));
+    types.iter().any(|kind| is(kind.claim()) || is(kind.resource()) || is(kind.class()))
+}
+
+/// Whether one object defines the kind of another.
+fn defines(definition: &Value, object: &Value) -> bool {
+    let group = text(&object["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
+    let spec = &definition["spec"];
+    text(&definition["kind"]) == "CustomResourceDefinition"
+        && text(&spec["group"]) == group
+        && spec["names"]["kind"] == object["kind"]
 }
 
 fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {

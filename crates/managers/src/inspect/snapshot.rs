@@ -1,6 +1,6 @@
 //! Everything of one type at one moment, and the index over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conductor_claims::amount::Amount;
@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub seen: bool,
     /// Every class.
     pub classes: Vec<Value>,
+    /// The classes that are served; `None`: every one.
+    pub served: Option<BTreeSet<String>>,
     /// How each class stands, as its manager says.
     pub standing: BTreeMap<String, Value>,
     /// Who uses what.
@@ -84,11 +86,22 @@ fn standing(kind: &Kind, managers: &[Value]) -> BTreeMap<String, Value> {
 impl Snapshot {
     /// Reads everything of a type that is ours to see; claims are used in a namespace, or anywhere (empty).
     pub async fn read(api: &Api, kind: Kind, namespace: &str) -> Result<Snapshot, Failure> {
+        Snapshot::read_with(api, kind, namespace, &[]).await
+    }
+
+    /// The same with managers that are not there yet, or otherwise.
+    pub async fn read_with(api: &Api, kind: Kind, namespace: &str, planned: &[Value]) -> Result<Snapshot, Failure> {
         let resources = list_seen(api, kind.resource()).await?;
         let seen = resources.is_some();
         let resources = resources.unwrap_or_default();
         let classes = list_seen(api, kind.class()).await?.unwrap_or_default();
-        let managers = list_seen(api, ("conductor.io/v1alpha1".into(), "Manager")).await?.unwrap_or_default();
+        let mut managers = list_seen(api, ("conductor.io/v1alpha1".into(), "Manager")).await?.unwrap_or_default();
+        for planned in planned {
+            match managers.iter_mut().find(|own| own["metadata"]["name"] == planned["metadata"]["name"]) {
+                Some(own) => own["spec"] = planned["spec"].clone(),
+                None => managers.push(planned.clone()),
+            }
+        }
         let consumers = Arc::new(Consumers::default());
         for (api_version, consumer) in [("v1", "Pod"), ("v1", "Service"), ("networking.k8s.io/v1", "Ingress")] {
             if let Ok(objects) = api.list_in(api_version, consumer, namespace, "").await {
@@ -118,7 +131,7 @@ impl Snapshot {
             }
         }
         index.set_default_class(default);
-        Ok(Snapshot { kind, index, resources, seen, classes, standing, consumers })
+        Ok(Snapshot { kind, index, resources, seen, classes, served, standing, consumers })
     }
 
     /// What keeps a class from making resources, as far as its manager knows.

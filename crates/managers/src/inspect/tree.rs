@@ -204,7 +204,14 @@ async fn claim(api: &Api, kind: Kind, object: &Value) -> Result<Node, Unanswered
             }
         }
     }
-    if !named.is_empty() {
+    if named.is_empty() {
+        // what is made for it, or reserved, is its own before it names it
+        let uid = text(&object["metadata"]["uid"]);
+        let refers = |r: &&Value| snapshot.kind.offer(r).refs.iter().any(|own| own.uid.as_ref() == uid);
+        for live in snapshot.resources.iter().filter(refers) {
+            node.children.push(resource(api, &snapshot.kind, live, false).await?);
+        }
+    } else {
         let live = snapshot.resources.iter().find(|r| text(&r["metadata"]["name"]) == named);
         match live {
             Some(live) => node.children.push(resource(api, &snapshot.kind, live, false).await?),
