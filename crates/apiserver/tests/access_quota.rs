@@ -323,13 +323,22 @@ async fn claims_of_any_kind_are_charged_by_number_and_amount_per_class() {
 async fn claims_of_any_kind_have_limits() {
     let world = World::new().await;
     buckets(&world).await;
-    let limit = json!({"type": "example.com/BucketClaim", "min": {"storage": "1Gi"}, "max": {"storage": "10Gi"}, "defaultRequest": {"storage": "2Gi"}});
+    // by names that Kubernetes knows, and by others with their group
+    let limit = json!({"type": "example.com/BucketClaim", "min": {"storage": "1Gi"}, "max": {"storage": "10Gi", "example.com/objects": "20"}, "defaultRequest": {"storage": "2Gi", "example.com/objects": "5"}});
     world
         .make("/api/v1/namespaces/default/limitranges", json!({"metadata": {"name": "l"}, "spec": {"limits": [limit]}}))
         .await;
     let mut bare = bucket("bare", "gold", "");
     bare["spec"] = json!({"class": "gold"});
-    assert_eq!(world.make(BUCKETS, bare).await["spec"]["resources"]["requests"]["storage"], "2Gi");
+    assert_eq!(
+        world.make(BUCKETS, bare).await["spec"]["resources"]["requests"],
+        json!({"storage": "2Gi", "objects": "5"})
+    );
+    let mut many = bucket("many", "gold", "2Gi");
+    many["spec"]["resources"]["requests"]["objects"] = json!("30");
+    let (code, answer) = world.admin("POST", BUCKETS, &many).await;
+    let said = "maximum objects usage per example.com/BucketClaim is 20, but request is 30";
+    assert!(code == 403 && answer["message"].as_str().unwrap().ends_with(said), "{answer}");
     for (storage, said) in [
         ("512Mi", "minimum storage usage per example.com/BucketClaim is 1Gi, but request is 512Mi"),
         ("11Gi", "maximum storage usage per example.com/BucketClaim is 10Gi, but request is 11Gi"),

@@ -290,6 +290,7 @@ fn a_volume_s_life() {
     api.delete(&v);
     settle(&mut api);
     assert_eq!((phase(&api, &c), phase(&api, &v)), ("Bound", "Bound"));
+    assert_eq!(api.objects[&v]["status"]["reason"], "InUse");
     api.delete(&c);
     settle(&mut api);
     assert_eq!((phase(&api, &c), phase(&api, &v)), ("gone", "Released"));

@@ -45,6 +45,7 @@ impl Plugin for Limits {
             let kind = limit_type(attributes);
             let charge = charge.clone();
             for range in self.ranges(attributes) {
+                let range = in_own_words(&range, &attributes.resource.group);
                 for limit in limits_of(&range, &kind) {
                     let none = serde_json::Map::new();
                     let defaults = limit["defaultRequest"].as_object().unwrap_or(&none);
@@ -72,6 +73,7 @@ impl Plugin for Limits {
             if attributes.resource.gk() == ("", "Pod") {
                 pod(&range, &attributes.object["spec"], &mut problems);
             } else if let Some(charge) = attributes.resource.charge() {
+                let range = in_own_words(&range, &attributes.resource.group);
                 claim(&range, &limit_type(attributes), &charge.requests(&attributes.object), &mut problems);
             } else {
                 let requests = amounts(&attributes.object, "spec.resources.requests");
@@ -85,6 +87,21 @@ impl Plugin for Limits {
         }
         Ok(())
     }
+}
+
+/// A LimitRange takes amounts only by names that Kubernetes knows, or that have a group before them: `GROUP/connections` is what
+/// claims of that group call `connections`.
+fn in_own_words(range: &Value, group: &str) -> Value {
+    let mut range = range.clone();
+    let limits = range["spec"]["limits"].as_array_mut().into_iter().flatten();
+    for amounts in limits.filter_map(Value::as_object_mut).flat_map(|limit| limit.values_mut()) {
+        let Some(amounts) = amounts.as_object_mut() else { continue };
+        let plain = |name: String| {
+            name.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned).unwrap_or(name)
+        };
+        *amounts = std::mem::take(amounts).into_iter().map(|(name, amount)| (plain(name), amount)).collect();
+    }
+    range
 }
 
 /// Gives containers what they do not say themselves, and notes on the Pod what was given.

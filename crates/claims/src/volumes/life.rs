@@ -49,6 +49,9 @@ pub struct VolumeScene<'s> {
     pub now: &'s str,
 }
 
+/// The reason on a volume that is to go and is used.
+const IN_USE: &str = "InUse";
+
 fn annotated(object: &Value, name: &str) -> bool {
     object["metadata"]["annotations"][name].is_string()
 }
@@ -296,7 +299,16 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
     let claim = &volume["spec"]["claimRef"];
     let by_controller = annotated(volume, BOUND_BY_CONTROLLER);
     if deleting(volume) {
-        remove(scene, &mut plan);
+        match scene.claim {
+            // for as long as it is used it is looked after like any other
+            Presence::Alive(object) if phase(volume) == "Bound" && scene.implementation.is_some() => {
+                keep(scene, object, &mut plan);
+            }
+            Presence::Alive(_) if phase(volume) == "Bound" => {
+                say(scene, "Bound", Value::Null, Value::Null, &mut plan);
+            }
+            _ => remove(scene, &mut plan),
+        }
         return plan;
     }
     if claim.is_null() || claim["uid"].as_str().unwrap_or_default().is_empty() {
@@ -408,7 +420,15 @@ fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
 }
 
 pub(super) fn say(scene: &VolumeScene<'_>, phase_now: &str, reason: Value, message: Value, plan: &mut Plan) {
-    let fields = json!({"phase": phase_now, "reason": reason, "message": message});
+    let mut fields = json!({"phase": phase_now, "reason": reason, "message": message});
+    if phase_now == "Bound" && reason.is_null() && deleting(scene.volume) {
+        let text = |key: &str| scene.volume["spec"]["claimRef"][key].as_str().unwrap_or_default();
+        let held = format!("used by claim {}/{}: it goes when that is gone", text("namespace"), text("name"));
+        if scene.volume["status"]["reason"] != IN_USE {
+            plan.event(scene.volume, false, IN_USE, held.clone());
+        }
+        (fields["reason"], fields["message"]) = (json!(IN_USE), json!(held));
+    }
     if let Some(status) = status_patch(scene.volume, fields, &[], scene.now) {
         plan.patch_status(scene.volume, status, "say where the volume is in its life");
     }
