@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use common::JSON;
 use common::world::{World, condition, may_mount, ready, says, soon};
 use conductor_volumes::mounts;
 use rustix::io::Errno;
@@ -274,6 +275,18 @@ fn a_directory_that_an_administrator_declares_is_claimed_kept_and_emptied_only_w
         });
         world.create(DIRECTORIES, &volume);
     };
+    // what says no place is refused before it is there
+    for (list, kind, field) in [(DIRECTORIES, "DirectoryVolume", "path"), (IMAGES, "ImageVolume", "directory")] {
+        for place in ["relative", "/", "//", "/srv/../etc", "/srv/."] {
+            let volume = json!({
+                "apiVersion": "volume.local.conductor.io/v1alpha1", "kind": kind, "metadata": {"name": "wrong"},
+                "spec": {field: place, "size": "16Mi"},
+            });
+            let (code, said) =
+                soon("known", || Some(world.request("POST", list, Some((JSON, &volume)))).filter(|a| a.0 != 404));
+            assert!(code == 422 && says(&said["message"], "say an absolute path"), "{place}: {code} {said}");
+        }
+    }
     // what is not there is not made
     declare("kept", &media, "Retain");
     let path = format!("{DIRECTORIES}/kept");

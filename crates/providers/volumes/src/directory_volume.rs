@@ -67,6 +67,14 @@ fn ensure(path: &Path, declared: bool, was_ready: bool) -> Result<bool, Trouble>
     }
 }
 
+/// Whether its directory is one of our own. For what is refused and was never of use nothing was made.
+fn is_own(object: &Object) -> Result<bool, Trouble> {
+    match object.spec::<DirectorySpec>().and_then(|spec| spec.path()) {
+        Err(_) if !object.was_ready() => Ok(false),
+        declared => Ok(declared?.is_none()),
+    }
+}
+
 impl DirectoryVolumes {
     async fn look(&self, object: &Object) -> Result<Report, Trouble> {
         let spec: DirectorySpec = object.spec()?;
@@ -204,8 +212,7 @@ impl Kind for DirectoryVolumes {
         Box::pin(async move {
             shown::ensure_unused(&self.client, object).await?;
             self.files.forget(object.uid());
-            let spec: DirectorySpec = object.spec()?;
-            if spec.path()?.is_none() {
+            if is_own(object)? {
                 let (alone, path) = (self.busy.alone(object.uid()).await, self.home.join(file_name(object)));
                 let removed = tokio::task::spawn_blocking(move || {
                     let _alone = alone;
@@ -226,8 +233,7 @@ impl Kind for DirectoryVolumes {
     }
 
     fn promised(&self, object: &Object) -> Vec<(Stock, u64)> {
-        let own = object.spec::<DirectorySpec>().and_then(|spec| spec.path()).is_ok_and(|path| path.is_none());
-        let disk = Stock::disk(&self.home).ok().filter(|_| own);
+        let disk = Stock::disk(&self.home).ok().filter(|_| is_own(object).unwrap_or(false));
         disk.zip(capacity(object)).into_iter().collect()
     }
 
@@ -256,5 +262,22 @@ impl Kind for DirectoryVolumes {
             }
             Ok(findings)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_of_use_is_removed_whatever_its_path_is() {
+        let check = |path: &str, ready: Option<&str>, expected: Option<bool>| {
+            let object = Object(json!({"spec": {"size": "1Gi", "path": path}, "status": {"readySince": ready}}));
+            assert_eq!(is_own(&object).ok(), expected, "{path} {ready:?}");
+        };
+        check("", None, Some(true));
+        check("/srv/a", None, Some(false));
+        check("/srv/../a", None, Some(false));
+        check("/srv/../a", Some("2026-01-01T00:00:00Z"), None);
     }
 }

@@ -15,6 +15,7 @@ use conductor_local::{
 use conductor_machinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
+use crate::begun::Begun;
 use crate::image::{self, FileSystem, ImageError, Wanted};
 use crate::mounts::{self, MountError, UnmountError};
 use crate::spec::{ImageSpec, amount};
@@ -324,15 +325,37 @@ impl Job {
     /// Scrubs the image and puts an empty file system into it; how that was verified, or why it was not.
     fn scrub(&self, path: &Path, point: &Path) -> Result<String, String> {
         let method = self.spec.method().map_err(|t| t.message)?;
+        let begun = self.begun();
+        if !self.is_own(path).map_err(|e| format!("the image cannot be read: {e}"))? {
+            return Err(format!(
+                "{} is not this volume's image and is left as it is: restore the one that was there under its name, or delete the volume",
+                path.display()
+            ));
+        }
         match mounts::unmount(point) {
             Err(busy @ UnmountError::Busy(_)) => return Err(crate::users::said(&busy, point)),
             outcome => outcome.map_err(|e| e.to_string())?,
+        }
+        if let Err(error) = begun.note(&self.places.home, path) {
+            // on a disk that is full, say: should it be cut short, somebody must look
+            tracing::warn!(name = self.object.name(), %error, "that its scrub begins cannot be noted");
         }
         scrub::image(path, method).map_err(|e| e.to_string())?;
         let length = fs::metadata(path).map_err(|e| e.to_string())?.len();
         let wanted = self.wanted(path, length).map_err(|t| t.message)?;
         wanted.format(path).map_err(|e| e.to_string())?;
+        begun.forget();
         Ok(format!("{}: {} read back as zeros, then a new file system", method.name(), amount(length)))
+    }
+
+    fn begun(&self) -> Begun {
+        Begun::of(&self.places.home, self.object.uid())
+    }
+
+    /// Whether a file under our name is ours: it bears our uid, or a scrub that was cut short has taken that from it.
+    fn is_own(&self, path: &Path) -> io::Result<bool> {
+        let found = image::identity(path)?;
+        Ok(found.is_some_and(|(_, uid)| uid == self.object.uid()) || self.begun().is(path))
     }
 
     fn remove(self) -> Result<(), Trouble> {
@@ -341,26 +364,30 @@ impl Job {
             UnmountError::Busy(_) => Trouble::new("Busy", crate::users::said(&error, &point)),
             UnmountError::Littered(_) | UnmountError::Other(..) => Trouble::new("UnmountFailed", error.to_string()),
         })?;
-        let path = self.places.image(&self.object, &self.spec)?;
+        let path = match self.places.image(&self.object, &self.spec) {
+            // for what is refused and was never of use nothing was made
+            Err(_) if !self.object.was_ready() => return Ok(()),
+            path => path?,
+        };
         let size = self.spec.size().unwrap_or(0);
         let unfinished = self.wanted(&path, size)?.unfinished();
         // an image under our name that is not ours was never made by us
-        let ours = match image::identity(&path) {
-            Ok(Some((_, uid))) => uid == self.object.uid(),
-            // a scrub that was cut short leaves no file system
-            Ok(None) => self.object.was_ready(),
-            Err(_) => true,
-        };
+        let ours = self.is_own(&path).unwrap_or(true);
         for file in [Some(&path).filter(|_| ours), Some(&unfinished)].into_iter().flatten() {
             match fs::remove_file(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Trouble::io("remove the image")(error));
-                }
+                Err(error) if !is_nowhere(&error) => return Err(Trouble::io("remove the image")(error)),
                 _ => {}
             }
         }
+        self.begun().forget();
         Ok(())
     }
+}
+
+/// Whether nothing is, or can be, where something was looked for.
+fn is_nowhere(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
 impl ImageVolumes {
@@ -443,7 +470,8 @@ impl Kind for ImageVolumes {
             let missing = [FileSystem::Ext4, FileSystem::Xfs].map(lacks::for_images);
             match missing.iter().any(Vec::is_empty) {
                 true => Ok(()),
-                false => Err(Lack::new("what images need", missing[0].join("; "))),
+                // whoever lacks both may be after either
+                false => Err(Lack::new("what images need", distinct(missing.concat()).join("; "))),
             }
         })
     }
@@ -499,6 +527,12 @@ impl Kind for ImageVolumes {
     fn audit<'a>(&'a self, objects: &'a [Object]) -> BoxFuture<'a, Result<Vec<Finding>, Trouble>> {
         Box::pin(async move { audit(&self.places, objects).map_err(Trouble::io("look at the images")) })
     }
+}
+
+fn distinct(mut all: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    all.retain(|each| seen.insert(each.clone()));
+    all
 }
 
 /// How much a volume is said to have.
@@ -613,5 +647,60 @@ mod tests {
         check(0, 0, &["volume-is-mounted"]);
         check(1, 0, &[]);
         check(1, 1, &["volume-is-mounted"]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_neither_scrubbed_nor_removed() {
+        let root = tempfile::tempdir().expect("is made");
+        let at = |name: &str| root.path().join(name);
+        let places =
+            Places { home: Home::at(root.path()).expect("is made"), images: at("images"), mounts: at("mounts") };
+        let (places, path, uid) = (Arc::new(places), at("images/a.img"), "0b5c3f6e-2f7d-4f43-9d4b-0d0c5b7f9a11");
+        let job = || {
+            let object = Object(json!({
+                "metadata": {"name": "a", "namespace": "conductor-system", "uid": uid},
+                "spec": {"size": "16Mi", "scrub": 1}, "status": {"readySince": "2026-01-01T00:00:00Z"},
+            }));
+            let spec = object.spec().expect("is read");
+            Job { places: places.clone(), ledger: Arc::default(), object, spec }
+        };
+        fs::create_dir(&places.images).expect("is made");
+        fs::write(&path, "somebody's").expect("is written");
+        let said = job().scrub(&path, &at("mounts/a")).expect_err("is somebody's");
+        assert!(said.contains("not this volume's image"), "{said}");
+        job().remove().expect("goes without it");
+        assert_eq!(fs::read_to_string(&path).expect("is there"), "somebody's");
+        // a scrub that was cut short
+        job().begun().note(&places.home, &path).expect("is noted");
+        assert!(job().is_own(&path).expect("is read"));
+        job().remove().expect("goes");
+        assert!(!path.exists() && !job().begun().is(&path));
+    }
+
+    #[test]
+    fn what_was_never_of_use_is_removed_whatever_its_spec_says() {
+        let root = tempfile::tempdir().expect("is made");
+        let at = |name: &str| root.path().join(name);
+        let places =
+            Places { home: Home::at(root.path()).expect("is made"), images: at("images"), mounts: at("mounts") };
+        let places = Arc::new(places);
+        fs::write(at("file"), "").expect("is written");
+        let check = |directory: &str, ready: Option<&str>, fine: bool| {
+            let object = Object(json!({
+                "metadata": {"name": "a", "namespace": "conductor-system", "uid": "u"},
+                "spec": {"size": "16Mi", "directory": directory},
+                "status": {"readySince": ready},
+            }));
+            let spec = object.spec().expect("is read");
+            let removed = Job { places: places.clone(), ledger: Arc::default(), object, spec }.remove();
+            assert_eq!(removed.is_ok(), fine, "{directory}: {removed:?}");
+        };
+        check("relative", None, true);
+        check("/srv/../etc", None, true);
+        check(&at("file").display().to_string(), None, true);
+        check(&format!("/{}", "long".repeat(100)), None, true);
+        check(&at("missing").display().to_string(), None, true);
+        // what may hold data is looked for
+        check("relative", Some("2026-01-01T00:00:00Z"), false);
     }
 }

@@ -4,6 +4,7 @@
 //! a directory, one that an administrator declares or one of our own: it needs no privilege and has no limit. Both become
 //! PersistentVolumes of this machine's Node, under the implementation contract.
 
+mod begun;
 mod busy;
 mod directory_volume;
 pub mod host;
