@@ -474,6 +474,23 @@ fn one_specific_address_is_given_or_waited_for() {
     // freed, and given to who waits
     world.delete_now(&format!("{CLAIMS}/first"));
     assert_eq!(place(&world, "second").ip().to_string(), "127.80.3.7");
+    // a pool that is used does not go; one that somebody made go by force, and made again, knows who has what
+    let pool = format!("{LOCAL}/addresspools/local");
+    let before = world.get(&pool).expect("is there");
+    world.delete(&pool);
+    assert_eq!(world.get(&pool).map(|pool| pool["status"]["held"].clone()), Some(before["status"]["held"].clone()));
+    world.patch(&pool, json!({"metadata": {"finalizers": null}}));
+    world.gone(&pool);
+    let again = json!({
+        "apiVersion": before["apiVersion"], "kind": "AddressPool", "metadata": {"name": "local"}, "spec": before["spec"],
+    });
+    world.create(&format!("{LOCAL}/addresspools"), &again);
+    let held = |pool: &Value| pool["status"]["held"].as_array().is_some_and(|held| held.len() == 2);
+    let places = |pool: &Value| {
+        let held = pool["status"]["held"].as_array().cloned().unwrap_or_default();
+        held.iter().map(|held| format!("{} {}", held["uid"], held["place"])).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(places(&world.until(&pool, "known to its users", held)), places(&before));
     for name in ["second", "stray", "any"] {
         world.delete_now(&format!("{CLAIMS}/{name}"));
     }
@@ -482,6 +499,7 @@ fn one_specific_address_is_given_or_waited_for() {
         pool["status"]["held"].as_array().is_none_or(Vec::is_empty).then_some(())
     });
     world.audit_is_clean();
+    world.delete_now(&pool);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::API_VERSION;
 use crate::pool::{Asked, Place, Pool, Refusal};
 use crate::world::resource;
 
+/// Keeps a pool that somebody wants deleted until nobody has anything of it.
+const IN_USE: &str = "network.local.conductor.io/in-use";
+
 /// The pools there are.
 pub struct Addresses {
     client: kube::Client,
@@ -44,6 +47,28 @@ fn refused(refusal: Refusal) -> Trouble {
     Trouble::new(reason, refusal.to_string())
 }
 
+/// What an object had when it was last of use.
+fn had(object: &Object) -> Option<Place> {
+    let address = object.status("address").as_str()?.parse().ok()?;
+    Some(Place { address, port: object.status("port").as_u64().and_then(|port| u16::try_from(port).ok()) })
+}
+
+/// The finalizers of a pool: all of them, and whether ours is one.
+fn finalizers(pool: &Value) -> (Vec<&str>, bool) {
+    let all: Vec<&str> =
+        pool["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let guarded = all.contains(&IN_USE);
+    (all, guarded)
+}
+
+fn is_race(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 impl Addresses {
     /// Over an API; whoever waits is woken.
     pub fn new(client: kube::Client, wake: conductor_local::Wake) -> Addresses {
@@ -67,15 +92,29 @@ impl Addresses {
             let value = serde_json::to_value(&live).unwrap_or_default();
             let mut read = Pool::read(&value).map_err(refused)?;
             let before = read.of(object.uid());
+            let (_, guarded) = finalizers(&value);
+            if before.is_none() && live.metadata.deletion_timestamp.is_some() {
+                let message = format!("AddressPool {pool} is being deleted and gives nothing more: name another");
+                return Err(Trouble::new("PoolGoing", message));
+            }
+            if let Some(had) = had(object) {
+                read.put_back(object.uid(), &by, had);
+            }
             let given = read.give(object.uid(), &by, asked, now(), |place| is_free(place, ports));
             let place = match given {
+                Ok(_) if !guarded && live.metadata.deletion_timestamp.is_none() => {
+                    match self.guard(pool, &value, true).await {
+                        Err(error) if !is_race(&error) => return Err(error.into()),
+                        _ => continue,
+                    }
+                }
                 Ok(place) if before == Some(place) => return Ok(place),
                 Ok(place) => place,
                 Err(refusal) => {
                     if read.is_shortened() {
                         // else it would begin anew with every look
                         match self.keep(pool, &value, &read).await {
-                            Err(kube::Error::Api(status)) if status.code == 409 => continue,
+                            Err(error) if is_race(&error) => continue,
                             kept => kept?,
                         }
                     }
@@ -92,7 +131,7 @@ impl Addresses {
             match self.keep(pool, &value, &read).await {
                 Ok(()) => return Ok(place),
                 // someone was faster
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) if is_race(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -117,6 +156,28 @@ impl Addresses {
         self.api().patch_status(pool, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
+    /// Sees to it that a pool cannot go, or can.
+    async fn guard(&self, pool: &str, live: &Value, there: bool) -> Result<(), kube::Error> {
+        let (mut all, _) = finalizers(live);
+        all.retain(|other| *other != IN_USE);
+        all.extend(there.then_some(IN_USE));
+        let version = &live["metadata"]["resourceVersion"];
+        let patch = json!({"metadata": {"finalizers": all, "resourceVersion": version}});
+        self.api().patch(pool, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// Lets pools go that are to, and of which nobody has anything: whoever was last may have been cut short.
+    pub async fn let_go(&self) -> Result<(), kube::Error> {
+        for live in self.api().list(&Default::default()).await?.items {
+            let value = serde_json::to_value(&live).unwrap_or_default();
+            let empty = Pool::read(&value).is_ok_and(|read| read.holders().next().is_none());
+            if live.metadata.deletion_timestamp.is_some() && empty && finalizers(&value).1 {
+                self.guard(live.metadata.name.as_deref().unwrap_or_default(), &value, false).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives back whatever an object has, of any pool.
     pub async fn take_back(&self, object: &Object) -> Result<(), Trouble> {
         self.waiting.lock().retain(|uid| uid != object.uid());
@@ -126,14 +187,19 @@ impl Addresses {
                 let name = live.metadata.name.clone().unwrap_or_default();
                 let value = serde_json::to_value(&live).unwrap_or_default();
                 let Ok(mut read) = Pool::read(&value) else { continue };
-                if !read.take_back(object.uid(), now()) {
-                    continue;
-                }
-                match self.keep(&name, &value, &read).await {
-                    Ok(()) => {}
-                    Err(kube::Error::Api(status)) if status.code == 409 => raced = true,
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    Err(error) => return Err(error.into()),
+                let done = if read.take_back(object.uid(), now()) {
+                    // once more, for the pool as it is then
+                    raced = true;
+                    self.keep(&name, &value, &read).await
+                } else if read.holders().next().is_none() && finalizers(&value).1 {
+                    self.guard(&name, &value, false).await
+                } else {
+                    Ok(())
+                };
+                match done {
+                    Err(error) if is_race(&error) => raced = true,
+                    Err(error) if !is_gone(&error) => return Err(error.into()),
+                    _ => {}
                 }
             }
             if !raced {

@@ -264,6 +264,16 @@ impl Pool {
         }
     }
 
+    /// Gives a holder again what it had, where the pool does not know of it: whoever listens there is the holder itself.
+    pub fn put_back(&mut self, uid: &str, by: &str, had: Place) {
+        let text = had.to_string();
+        let taken = self.held.iter().any(|(held, holder, _)| *held == text || holder == uid);
+        if !taken && self.places().any(|place| place == had) {
+            self.cooling.retain(|(resting, _)| *resting != text);
+            self.held.push((text, uid.to_owned(), by.to_owned()));
+        }
+    }
+
     /// Takes back what a holder has; it rests. Whether it had anything.
     pub fn take_back(&mut self, uid: &str, now: i64) -> bool {
         let before = self.held.len();
@@ -359,6 +369,23 @@ mod tests {
         assert!(matches!(p.give("c", "C", &one("127.1.0.1"), 105, free), Err(Refusal::Cooling(..))));
         assert!(matches!(p.give("c", "C", &any, 105, free), Err(Refusal::Empty(_, 1, 1))));
         assert_eq!(p.give("c", "C", &any, 111, free).expect("is given").to_string(), "127.1.0.1");
+    }
+
+    #[test]
+    fn who_had_an_address_has_it_again_in_a_pool_that_was_made_anew() {
+        let spec = json!({"addresses": ["127.1.0.1-127.1.0.2"]});
+        let had = |address: &str, port: Option<u16>| Place { address: address.parse().expect("one"), port };
+        let (any, occupied) = (Asked::default(), |place: Place| place.address.to_string() != "127.1.0.2");
+        let mut p = pool(spec.clone());
+        p.put_back("a", "A", had("127.1.0.2", None));
+        assert_eq!(p.give("a", "A", &any, 0, occupied).expect("is kept").to_string(), "127.1.0.2");
+        // not what another has by now, nor what is not the pool's
+        p.put_back("b", "B", had("127.1.0.2", None));
+        p.put_back("b", "B", had("127.1.0.3", None));
+        p.put_back("b", "B", had("127.1.0.1", Some(80)));
+        assert_eq!(p.of("b"), None);
+        p.put_back("a", "A", had("127.1.0.1", None));
+        assert_eq!(p.of("a").map(|place| place.to_string()).as_deref(), Some("127.1.0.2"), "it has one");
     }
 
     /// The clock is set back, or the time to rest is made shorter: nothing rests for longer than is said now.

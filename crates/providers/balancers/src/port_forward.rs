@@ -175,7 +175,12 @@ impl Kind for PortForwards {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            if let Err(error) = self.addresses.let_go().await {
+                tracing::debug!(%error, "AddressPools are not let go yet");
+            }
+            Ok(())
+        })
     }
 
     fn bounded(&self) -> Vec<(&'static str, String)> {
