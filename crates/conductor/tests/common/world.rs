@@ -279,7 +279,7 @@ impl Drop for World {
         drop(self.conductor.take());
         for provider in ["databases", "balancers"] {
             for (mark, pid) in self.processes(provider) {
-                let rest = identity::belonging(&mark, Some(pid), Path::new(&mark));
+                let rest = identity::belonging(&mark, Some(pid), Path::new(&mark), None);
                 rest.iter().for_each(|seen| kill(seen.pid, Signal::KILL));
             }
         }

@@ -1,7 +1,9 @@
 //! Who a process is, as /proc says: a pid alone is reused, a pid with its start time and a marker of ours is not.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,13 +73,17 @@ pub fn leader(mark: &str) -> Option<Seen> {
 }
 
 /// Living processes that belong to a marker: by their environment, by their session (`leader`'s), or because they work in a
-/// directory below it. PostgreSQL's children overwrite their environment and have sessions of their own.
-pub fn belonging(mark: &str, leader: Option<i32>, dir: &Path) -> Vec<Seen> {
-    let own = std::process::id() as i32;
+/// directory below it, which nobody else can. PostgreSQL's children overwrite their environment and have sessions of their own. Who is who
+/// we are may only be standing there, to look at it or to copy it: such a one must run the leader's program, as far as that is known.
+pub fn belonging(mark: &str, leader: Option<i32>, dir: &Path, leads: Option<&Path>) -> Vec<Seen> {
+    let (own, us) = (std::process::id() as i32, rustix::process::geteuid().as_raw());
+    let stands = |pid: i32| {
+        user(pid).is_none_or(|user| user == us) && leads.is_some_and(|it| program(pid).as_deref() != Some(it))
+    };
     let ours = |seen: &Seen| {
         Some(seen.session) == leader
             || marker(seen.pid).as_deref() == Some(mark)
-            || working_directory(seen.pid).is_some_and(|at| at.starts_with(dir))
+            || (working_directory(seen.pid).is_some_and(|at| at.starts_with(dir)) && !stands(seen.pid))
     };
     all().into_iter().filter(|seen| seen.pid != own && ours(seen)).collect()
 }
@@ -91,6 +97,19 @@ pub fn marked(prefix: &str) -> BTreeSet<(String, i32)> {
 
 fn working_directory(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
+}
+
+/// The program that a process runs, under the name it had, should it have been replaced since.
+pub fn program(pid: i32) -> Option<PathBuf> {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let bytes = program.as_os_str().as_encoded_bytes();
+    Some(bytes.strip_suffix(b" (deleted)").map_or(program.clone(), |name| PathBuf::from(OsStr::from_bytes(name))))
+}
+
+/// Who a process runs as.
+fn user(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Resident memory in bytes that a process does not share with others, as far as the kernel says.

@@ -75,7 +75,7 @@ pub enum State {
 }
 
 /// What is known of a process, durable.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     pid: i32,
     started: u64,
@@ -88,6 +88,9 @@ struct Record {
     /// How long its log was when it was started.
     #[serde(default)]
     said: u64,
+    /// The program it runs, as far as that is known.
+    #[serde(default)]
+    program: Option<PathBuf>,
 }
 
 /// One that ran this long was fine.
@@ -197,8 +200,12 @@ impl Supervisor {
         let mut record = self.record(name).unwrap_or_default();
         let found = if new { None } else { self.find(name) };
         if let Some(seen) = found {
+            let before = record.clone();
             if (seen.pid, seen.started) != (record.pid, record.started) {
                 (record.pid, record.started, record.since) = (seen.pid, seen.started, now());
+            }
+            record.program = identity::program(seen.pid).or(record.program);
+            if record != before {
                 self.keep(name, &record)?;
             }
             self.watch(name, &seen, None);
@@ -209,7 +216,7 @@ impl Supervisor {
             let fine = now().saturating_sub(record.since) >= FINE;
             record.failures = if fine { 1 } else { record.failures.saturating_add(1) };
             record.restarts = record.restarts.saturating_add(1);
-            self.end_rest(name, record.pid).await;
+            self.end_rest(name, record.pid, record.program.as_deref()).await;
             record.pid = 0;
             self.keep(name, &record)?;
             self.failed.lock().insert(name.to_owned(), Instant::now());
@@ -224,6 +231,8 @@ impl Supervisor {
         }
         clear();
         record.said = fs::metadata(logs::path(&dir)).map(|meta| meta.len()).unwrap_or(0);
+        // until it is seen what that becomes
+        record.program = program.command.first().and_then(|program| fs::canonicalize(program).ok());
         let seen = self.start(name, program).await?;
         (record.pid, record.started, record.since) = (seen.pid, seen.started, now());
         self.keep(name, &record)?;
@@ -276,10 +285,10 @@ impl Supervisor {
     }
 
     /// Ends whatever a dead leader left behind.
-    async fn end_rest(&self, name: &str, leader: i32) {
+    async fn end_rest(&self, name: &str, leader: i32, program: Option<&Path>) {
         let (mark, dir) = (self.mark(name), self.dir(name));
         for _ in 0..200 {
-            let rest = identity::belonging(&mark, Some(leader).filter(|pid| *pid > 0), &dir);
+            let rest = identity::belonging(&mark, Some(leader).filter(|pid| *pid > 0), &dir, program);
             if rest.is_empty() {
                 return;
             }
@@ -295,16 +304,17 @@ impl Supervisor {
         let lock = self.lock(name);
         let _alone = lock.lock().await;
         self.watched.lock().remove(name);
+        let record = self.record(name).unwrap_or_default();
         if let Some(seen) = self.find(name) {
+            let program = identity::program(seen.pid).or(record.program);
             signal(&seen, how.signal);
             if tokio::time::timeout(how.patience, ended(&seen)).await.is_err() {
                 signal(&seen, Signal::KILL);
                 let _ = tokio::time::timeout(Duration::from_secs(10), ended(&seen)).await;
             }
-            self.end_rest(name, seen.pid).await;
+            self.end_rest(name, seen.pid, program.as_deref()).await;
         } else {
-            let leader = self.record(name).map_or(0, |record| record.pid);
-            self.end_rest(name, leader).await;
+            self.end_rest(name, record.pid, record.program.as_deref()).await;
         }
         if self.find(name).is_some() {
             return Err(io::Error::other(format!("process {name} does not end")));
@@ -419,7 +429,7 @@ mod tests {
         let dir = supervisor.dir("one");
         let program = sleeper(&dir, "sleep 600 & setsid sleep 601 & wait");
         let first = running(supervisor.ensure("one", &program).await.expect("starts"));
-        let all = || identity::belonging(&supervisor.mark("one"), Some(first.pid), &dir);
+        let all = || identity::belonging(&supervisor.mark("one"), Some(first.pid), &dir, None);
         until(|| all().len() == 3).await;
         let children: Vec<i32> = all().iter().map(|s| s.pid).filter(|pid| *pid != first.pid).collect();
         signal(&supervisor.find("one").expect("runs"), Signal::KILL);
@@ -428,7 +438,28 @@ mod tests {
         assert!(second.fresh && second.pid != first.pid && second.restarts == 1);
         assert!(children.iter().all(|pid| identity::seen(*pid).is_none_or(|s| s.zombie)), "{children:?}");
         supervisor.stop("one", Stop { signal: Signal::TERM, patience: Duration::from_secs(5) }).await.expect("ends");
-        assert!(identity::belonging(&supervisor.mark("one"), None, &dir).is_empty());
+        assert!(identity::belonging(&supervisor.mark("one"), None, &dir, None).is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_only_stands_in_the_directory_is_left_alone() {
+        let (_dir, supervisor, mut told) = set_up();
+        let dir = supervisor.dir("one");
+        let program = sleeper(&dir, "exec sleep 600");
+        let first = running(supervisor.ensure("one", &program).await.expect("starts"));
+        until(|| identity::program(first.pid).is_some_and(|program| program.ends_with("sleep"))).await;
+        running(supervisor.ensure("one", &program).await.expect("finds"));
+        let mut stands =
+            std::process::Command::new("tail").args(["-f", "/dev/null"]).current_dir(&dir).spawn().expect("runs");
+        // as what overwrites its environment and leads a session of its own
+        let mut left = std::process::Command::new("sleep").arg("601").current_dir(&dir).spawn().expect("runs");
+        signal(&supervisor.find("one").expect("runs"), Signal::KILL);
+        assert_eq!(told.recv().await.as_deref(), Some("one"));
+        assert!(running(supervisor.ensure("one", &program).await.expect("starts")).fresh);
+        assert!(left.try_wait().expect("is ours").is_some(), "it runs the program of the dead one");
+        supervisor.stop("one", Stop::default()).await.expect("ends");
+        assert!(stands.try_wait().expect("is ours").is_none(), "it is somebody's");
+        stands.kill().and_then(|()| stands.wait()).expect("ends");
     }
 
     #[tokio::test]
