@@ -141,6 +141,71 @@ fn drift_is_corrected_lost_data_is_said_and_credentials_rotate() {
     assert!(!fine && said.contains("no-leftover-directory"), "{said}");
 }
 
+/// A server that hangs is said, and that it answers again.
+fn hangs(class: &str) {
+    let world = World::with(&[("CONDUCTOR_LOOK_AGAIN_SECONDS", "1")]);
+    claim(&world, "db", json!({"class": class}));
+    let details = world.details(CLAIMS, "db");
+    let (path, implementation) = behind(&world, "db");
+    let pid = server(&world, &implementation).1.expect("a server runs");
+    // what was tried is trusted
+    std::thread::sleep(Duration::from_secs(3));
+    kill(pid, Signal::STOP);
+    let said = world.until(&path, "unreachable", |i| condition(i, "Ready")["reason"] == "Unreachable");
+    world.until(&format!("{CLAIMS}/db"), "told", |c| condition(c, "Ready")["status"] == "False");
+    kill(pid, Signal::CONT);
+    world.until(&format!("{CLAIMS}/db"), "healed", ready);
+    assert_eq!(sql(&details, "select 1").as_deref(), Ok("1"), "{said}");
+    assert_eq!(server(&world, &implementation).1, Some(pid), "nobody ended it");
+}
+
+#[test]
+fn a_postgres_server_that_hangs_is_not_ready() {
+    if has("PostgreSQL", POSTGRES) {
+        hangs("postgres");
+    }
+}
+
+#[test]
+fn a_mariadb_server_that_hangs_is_not_ready() {
+    if has("MariaDB", MARIADB) {
+        hangs("mariadb");
+    }
+}
+
+#[test]
+fn what_conductor_sets_holds_against_a_superuser_of_the_server() {
+    if !has("PostgreSQL", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "PostgresInstance");
+    let path = format!("{INSTANCES}/postgresinstances/shared");
+    let details = world.secret("conductor-system", &shared_secret("PostgresInstance"));
+    let memory = sql(&details, "show shared_buffers").expect("is answered");
+    for set in ["port = 1", "listen_addresses = '192.0.2.1'", "shared_buffers = '64MB'", "max_connections = 7"] {
+        sql(&details, &format!("alter system set {set}")).expect("may");
+    }
+    let implementation = world.get(&path).expect("is there");
+    let (dir, pid) = server(&world, &implementation);
+    kill(pid.expect("a server runs"), Signal::KILL);
+    world.until(&path, "started again", |i| ready(i) && i["status"]["restarts"] == 1);
+    assert_eq!(sql_soon(&details, "show shared_buffers"), memory);
+    assert_eq!(sql_soon(&details, "show max_connections"), "100");
+
+    // what is the server's own business can keep it from starting: it is said where that is written
+    sql(&details, "alter system set shared_preload_libraries = 'nowhere'").expect("may");
+    kill(server(&world, &implementation).1.expect("a server runs"), Signal::KILL);
+    let file = dir.join("data/postgresql.auto.conf");
+    let said = |i: &Value| {
+        let why = &condition(i, "Ready")["message"];
+        says(why, "shared_preload_libraries") && says(why, &file.display().to_string())
+    };
+    world.until(&path, "told why it does not start", said);
+    fs::write(&file, "").expect("may");
+    world.until(&path, "started", ready);
+}
+
 type Details = std::collections::BTreeMap<String, String>;
 
 /// What someone drops inside a server is lost: said, not made anew and empty, and healed when it is back.
@@ -530,8 +595,11 @@ fn a_setting_that_postgres_does_not_start_with_stops_nothing() {
     if has("refused settings of PostgreSQL", POSTGRES) {
         refused_settings("PostgresInstance", ("work_mem", "3MB"), ("work_memm", "1"), "work_memm");
         refused_settings("PostgresInstance", ("work_mem", "3MB"), ("shared_buffers", "900GB"), "shared memory");
+        refused_settings("PostgresInstance", ("work_mem", "3MB"), ("shared_preload_libraries", "nowhere"), "nowhere");
         refused_settings("PostgresInstance", ("work_mem", "3MB"), ("port", "5555"), "Conductor sets it itself");
-        settings_that_only_a_start_shows("PostgresInstance", ("ssl", "on"), "server certificate");
+        refused_settings("PostgresInstance", ("work_mem", "3MB"), ("ssl", "on"), "server certificate");
+        let group = ("unix_socket_group", "nobody-has-this");
+        settings_that_only_a_start_shows("PostgresInstance", group, "Unix-domain sockets");
     }
 }
 

@@ -51,6 +51,11 @@ impl Place {
     pub fn configuration(&self) -> &Path {
         self.data.parent().unwrap_or(&self.data)
     }
+
+    /// Where clients of this machine reach it.
+    pub fn host(&self) -> &str {
+        if self.address == "0.0.0.0" { "127.0.0.1" } else { &self.address }
+    }
 }
 
 /// A database and who may use it.
@@ -262,11 +267,17 @@ pub trait Engine: Send + Sync + 'static {
     /// The configuration of an instance.
     fn configuration(spec: &InstanceSpec, memory: u64, place: &Place) -> Configuration;
 
-    /// What to run.
-    fn program(server: &Server, place: &Place) -> Program;
+    /// What to run. `at_start` is the part of the configuration that it is started with.
+    fn program(server: &Server, place: &Place, at_start: &str) -> Program;
 
-    /// The arguments with which the server starts, finds nothing to do, and ends: alone, and reached by nobody.
-    fn trial(server: &Server, place: &Place, file: &Path) -> Vec<String>;
+    /// Settings that somebody has made inside the server, which its next start is with: the file that has them, and their names.
+    fn altered(_data: &Path) -> Option<(PathBuf, Vec<String>)> {
+        None
+    }
+
+    /// The arguments with which the server starts, finds nothing to do, and ends: alone, and reached by nobody. Of several starts each shows
+    /// something else.
+    fn trials(server: &Server, place: &Place, file: &Path) -> Vec<Vec<String>>;
 
     /// Clears away what a killed server left that would keep the next from starting. Only called where none runs.
     fn clear(place: &Place);
@@ -275,7 +286,10 @@ pub trait Engine: Send + Sync + 'static {
     fn stop(data_goes: bool) -> Stop;
 
     /// Whether the server with this process id takes connections, as far as can be seen from outside.
-    fn is_up(place: &Place, pid: i32) -> bool;
+    fn is_up(place: &Place, pid: i32) -> impl Future<Output = bool> + Send;
+
+    /// What a client may send that a server answers before it knows who asks; empty: clients of ours ask it with every look anyway.
+    const PROBE: &'static [u8];
 
     /// Whether its log says of everyone who is refused that they are, and why.
     const SAYS_REFUSALS: bool;

@@ -28,6 +28,7 @@ use crate::credentials;
 use crate::engine::{Configuration, Engine, InstanceSpec, Place, Server, version_text};
 use crate::grant;
 use crate::layout::{self, Facts};
+use crate::probe;
 use crate::refusals;
 use crate::template;
 use crate::trial::{self, Trials};
@@ -35,6 +36,10 @@ use crate::trust::Trust;
 
 /// How long a server has to take connections after its start.
 const STARTING: Duration = Duration::from_secs(20);
+/// How long it has to answer one, on a busy machine.
+const ANSWER: Duration = Duration::from_secs(10);
+/// When one that does not answer is asked again.
+const SILENT: Duration = Duration::from_secs(5);
 /// The database where the spec names none.
 const DATABASE: &str = "app";
 /// One port and one id is chosen at a time.
@@ -230,16 +235,23 @@ impl<E: Engine> Instance<E> {
             let message = "its server ended by itself and is being started again";
             return Ok(Report::not_ready("Restarting", message).again(Duration::ZERO));
         }
-        let running =
-            match self.supervisor.ensure_after(uid, &E::program(&server, &place), fresh, || E::clear(&place)).await {
-                Ok(State::Running(running)) => running,
-                Ok(State::Waiting { pause, .. }) => {
-                    return Ok(Report::not_ready("Restarting", self.ends_again(object, &spec)).again(pause));
+        // with settings that are refused, it is what it was started with before
+        let program = E::program(&server, &place, &facts.at_start);
+        let running = match self.supervisor.ensure_after(uid, &program, fresh, || E::clear(&place)).await {
+            Ok(State::Running(running)) => running,
+            Ok(State::Waiting { pause, .. }) => {
+                let mut why = self.ends_again(object, &spec, &data);
+                if let Some(refused) = &refused {
+                    why = format!("{why}; what is asked for now is refused, too: {refused}");
                 }
-                Err(error) => {
-                    return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}")));
-                }
-            };
+                let mut report = Report::not_ready("Restarting", why).again(pause);
+                trial::tell_down(&mut report, &spec, refused);
+                return Ok(report);
+            }
+            Err(error) => {
+                return Err(Trouble::new("StartFailed", format!("its server cannot be started: {error}")));
+            }
+        };
         self.files.follow(uid, &logs::path(&dir), || refusals::watcher::<E>(uid, &self.trust, &self.wake));
         if !Self::until_up(&place, running.pid).await {
             let message = format!(
@@ -248,6 +260,15 @@ impl<E: Engine> Instance<E> {
                 object.name()
             );
             return Ok(Report::not_ready("Starting", message).again(Duration::from_millis(500)));
+        }
+        if !fresh && !probe::answers(place.host(), place.port, E::PROBE, ANSWER).await {
+            let message = format!(
+                "its server (process {}) takes no connection, or does not answer: it may be stopped or overloaded, see conductor logs {}/{}",
+                running.pid,
+                E::INSTANCE.kind,
+                object.name()
+            );
+            return Ok(Report::not_ready("Unreachable", message).again(SILENT));
         }
         let connect = |database: Option<&str>| E::administrator(&client, &place, database);
         // what was made once is not made again: who uses it would go on with an empty one
@@ -313,9 +334,16 @@ impl<E: Engine> Instance<E> {
     }
 
     /// What is said of a server that ends and ends: the same each time, until it ends for another reason.
-    fn ends_again(&self, object: &Object, spec: &InstanceSpec) -> String {
+    fn ends_again(&self, object: &Object, spec: &InstanceSpec, data: &Path) -> String {
         let why = trial::reason(&self.supervisor.last_words(object.uid()));
-        let what = if spec.settings.is_empty() { "" } else { "correct spec.settings, or see " };
+        let mut what = if spec.settings.is_empty() { String::new() } else { "correct spec.settings, or see ".into() };
+        if let Some((file, names)) = E::altered(data) {
+            let names = names.join(", ");
+            what = format!(
+                "somebody has set {names} inside the server: take away what is wrong of it in {}; {what}",
+                file.display()
+            );
+        }
         let kind = E::INSTANCE.kind.to_ascii_lowercase();
         format!(
             "its server ends when it is started ({why}), and is started again less and less often: {what}conductor logs {kind}/{}",
@@ -357,7 +385,7 @@ impl<E: Engine> Instance<E> {
     async fn until_up(place: &Place, pid: i32) -> bool {
         let begun = std::time::Instant::now();
         while begun.elapsed() < STARTING {
-            if E::is_up(place, pid) {
+            if E::is_up(place, pid).await {
                 return true;
             }
             if conductor_local::identity::seen(pid).is_none_or(|seen| seen.zombie) {
@@ -380,8 +408,7 @@ impl<E: Engine> Instance<E> {
         connect: &(dyn Fn(Option<&str>) -> Client + Sync),
         scrubbed: Option<i64>,
     ) -> Result<Report, Trouble> {
-        let host = if place.address == "0.0.0.0" { "127.0.0.1" } else { place.address.as_str() };
-        let (port, superuser) = (place.port, spec.superuser);
+        let (host, port, superuser) = (place.host(), place.port, spec.superuser);
         let target = Target {
             database,
             mark: "conductor",

@@ -16,6 +16,7 @@ mod instance;
 mod layout;
 mod mariadb;
 mod postgres;
+mod probe;
 mod refusals;
 mod template;
 mod trial;

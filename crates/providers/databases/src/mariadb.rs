@@ -2,13 +2,14 @@
 //!
 //! What a user made bears the user's name (views, routines), so a rotation gives the same user a second password for a while.
 
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
 use rustix::process::Signal;
+use tokio::net::UnixStream;
 
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::{Login, is_claim_user};
@@ -155,7 +156,7 @@ impl Engine for MariaDb {
         Configuration { file, content: at_start.clone(), at_start, more: vec![(init, administrator)] }
     }
 
-    fn program(server: &Server, place: &Place) -> Program {
+    fn program(server: &Server, place: &Place, _: &str) -> Program {
         let file = place.configuration().join("conductor.cnf");
         Program {
             command: vec![server.program.display().to_string(), format!("--defaults-file={}", file.display())],
@@ -165,9 +166,9 @@ impl Engine for MariaDb {
         }
     }
 
-    fn trial(_: &Server, _: &Place, file: &Path) -> Vec<String> {
+    fn trials(_: &Server, _: &Place, file: &Path) -> Vec<Vec<String>> {
         // options of plugins that were installed by a statement are not known there: they take the prefix loose-
-        vec![format!("--defaults-file={}", file.display()), "--bootstrap".into()]
+        vec![vec![format!("--defaults-file={}", file.display()), "--bootstrap".into()]]
     }
 
     fn clear(place: &Place) {
@@ -181,9 +182,13 @@ impl Engine for MariaDb {
         }
     }
 
-    fn is_up(place: &Place, _: i32) -> bool {
-        UnixStream::connect(socket(place)).is_ok()
+    async fn is_up(place: &Place, _: i32) -> bool {
+        // one that hangs has so many waiting that nobody more may
+        UnixStream::connect(socket(place)).await.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |_| true)
     }
+
+    // who connects and says nothing more is a line in its log
+    const PROBE: &'static [u8] = &[];
 
     fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
         let mut client = connect(client, ADMIN, None, database);

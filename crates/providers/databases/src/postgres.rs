@@ -43,6 +43,26 @@ fn version_in(words: &str) -> Option<String> {
     Some(number.to_owned())
 }
 
+/// Arguments for what a server is started with: what `ALTER SYSTEM` has set goes before any file, and they go before that. A value that a
+/// file reads differently stays in the file, and so does what may be a secret: arguments are for everyone to see.
+fn arguments(at_start: &str) -> Vec<String> {
+    let settings = at_start.lines().filter_map(|line| line.split_once(" = ")).filter_map(|(name, value)| {
+        let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
+        let secret = name.contains('.') || name.to_ascii_lowercase().contains("conninfo");
+        (!secret && !value.contains('\\')).then(|| format!("{name}={}", value.replace("''", "'")))
+    });
+    // what keeps our logins working; a class may say otherwise
+    let own = ["password_encryption=scram-sha-256".to_owned()].into_iter();
+    own.chain(settings).flat_map(|setting| ["-c".to_owned(), setting]).collect()
+}
+
+/// The names of what `ALTER SYSTEM` has set; whoever may do everything in the server may write anything there.
+fn altered_in(text: &str) -> Vec<String> {
+    let names = text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name.trim());
+    let plain = |name: &&str| name.len() < 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
+    names.filter(plain).take(10).map(str::to_owned).collect()
+}
+
 impl Engine for Postgres {
     const INSTANCE: Names = Names { kind: "PostgresInstance", plural: "postgresinstances" };
     const DATABASE: Names = Names { kind: "PostgresDatabase", plural: "postgresdatabases" };
@@ -195,30 +215,41 @@ impl Engine for Postgres {
         }
     }
 
-    fn program(server: &Server, place: &Place) -> Program {
+    fn program(server: &Server, place: &Place, at_start: &str) -> Program {
         let configuration = place.configuration().join("postgresql.conf");
-        let command = [
+        let mut command = vec![
             server.program.display().to_string(),
             "-D".into(),
             place.data.display().to_string(),
             "-c".into(),
             format!("config_file={}", configuration.display()),
         ];
+        command.extend(arguments(at_start));
         Program {
-            command: command.to_vec(),
+            command,
             environment: Vec::new(),
             account: place.account.clone(),
             working_directory: place.data.clone(),
         }
     }
 
-    fn trial(server: &Server, place: &Place, file: &Path) -> Vec<String> {
+    fn altered(data: &Path) -> Option<(PathBuf, Vec<String>)> {
+        let file = data.join("postgresql.auto.conf");
+        let names = altered_in(&inside::read_small(&file)?);
+        (!names.is_empty()).then_some((file, names))
+    }
+
+    fn trials(server: &Server, place: &Place, file: &Path) -> Vec<Vec<String>> {
         let (data, file) = (place.data.display().to_string(), format!("config_file={}", file.display()));
         let major = server.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        // what initdb asks; older ones can only be asked whether they can read it
+        let asked = |what: &str| ["-D", &data, "-c", &file, "-C", what].map(str::to_owned).to_vec();
         match major.is_some_and(|major| major >= 15) {
-            true => ["--check", "-D", &data, "-c", &file].map(str::to_owned).to_vec(),
-            false => ["-D", &data, "-c", &file, "-C", "port"].map(str::to_owned).to_vec(),
+            // what initdb asks, which takes the memory; and how much that is, for which libraries are loaded
+            true => {
+                vec![["--check", "-D", &data, "-c", &file].map(str::to_owned).to_vec(), asked("shared_memory_size")]
+            }
+            // older ones can only be asked whether they can read it
+            false => vec![asked("port")],
         }
     }
 
@@ -238,7 +269,7 @@ impl Engine for Postgres {
         }
     }
 
-    fn is_up(place: &Place, pid: i32) -> bool {
+    async fn is_up(place: &Place, pid: i32) -> bool {
         // one that was killed leaves its file behind
         let state = inside::read_small(&place.data.join("postmaster.pid")).unwrap_or_default();
         let own = state.lines().next().is_some_and(|line| line.trim().parse() == Ok(pid));
@@ -251,6 +282,9 @@ impl Engine for Postgres {
         client.runs_as = place.account.as_ref().map(|account| (account.uid, account.gid));
         client
     }
+
+    // whether it would talk TLS; a child of the server's says so, and nothing is logged
+    const PROBE: &'static [u8] = &[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
     const SAYS_REFUSALS: bool = true;
 
@@ -560,6 +594,45 @@ mod tests {
             assert!(!Postgres::configuration(&spec, 64 << 20, &place).content.contains(value), "{key}");
         }
         assert!(content.contains("shared_buffers = 16MB"), "{content}");
+    }
+
+    #[test]
+    fn what_is_ours_goes_before_what_is_altered_inside() {
+        let place =
+            Place { data: "/x/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
+        let mut spec = InstanceSpec { max_connections: Some(7), ..InstanceSpec::default() };
+        let settings = [
+            ("application_name", "it's"),
+            ("log_line_prefix", "a\\tb"),
+            ("Primary_Conninfo", "password=x"),
+            ("own.key", "x"),
+            ("max_connections", "9"),
+        ];
+        spec.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.into())));
+        let at_start = Postgres::configuration(&spec, 64 << 20, &place).at_start;
+        let server = Server { program: "/bin/postgres".into(), version: "15.1".into() };
+        let command = Postgres::program(&server, &place, &at_start).command;
+        let at = |setting: &str| command.iter().rposition(|argument| argument == setting);
+        for setting in [
+            "port=1",
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=/r",
+            "hba_file=/x/pg_hba.conf",
+            "shared_buffers=16MB",
+        ] {
+            assert!(at(setting).is_some(), "{setting}: {command:?}");
+        }
+        assert!(at("application_name=it's").is_some(), "{command:?}");
+        assert!(at("max_connections=7") < at("max_connections=9"), "the last holds: {command:?}");
+        let shown = command.join(" ");
+        assert!(!shown.contains("prefix") && !shown.contains("password=x") && !shown.contains("own.key"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_altered_inside_is_named() {
+        let text = "# Do not edit\nport = '1'\nmy.own='x'\n\u{1b}[2J = 'y'\n";
+        assert_eq!(altered_in(text), ["port", "my.own"]);
+        assert!(altered_in("# Do not edit\n").is_empty());
     }
 
     #[test]

@@ -86,8 +86,15 @@ async fn attempt<E: Engine>(
         home::write_for_now(file, content.as_bytes(), 0o640, place.account.as_ref())
             .map_err(Trouble::io("write its configuration"))?;
     }
+    for arguments in E::trials(server, &place, &file.0) {
+        start(server, &place, &arguments).await?;
+    }
+    Ok(())
+}
+
+async fn start(server: &Server, place: &Place, arguments: &[String]) -> Result<(), Trouble> {
     let mut command = tokio::process::Command::new(&server.program);
-    command.args(E::trial(server, &place, &file.0)).current_dir("/").env_clear();
+    command.args(arguments).current_dir("/").env_clear();
     command.env("PATH", "/usr/bin:/bin").env("LC_ALL", "C.UTF-8").kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     if let Some(account) = &place.account {
@@ -138,6 +145,15 @@ pub fn tell(report: &mut Report, spec: &InstanceSpec, refused: Option<String>, o
             report.conditions.push(Condition::new(SETTINGS, true, "Applied", "it runs with what is asked for"));
         }
         None => {}
+    }
+}
+
+/// Says of a server that does not start that it does not run with the settings that are asked for, whatever keeps it from that.
+pub fn tell_down(report: &mut Report, spec: &InstanceSpec, refused: Option<String>) {
+    let down = (!spec.settings.is_empty()).then(|| "its server does not start: condition Ready says why".to_owned());
+    let reason = if refused.is_some() { "Refused" } else { "NotRunning" };
+    if let Some(why) = refused.or(down) {
+        report.conditions.push(Condition::new(SETTINGS, false, reason, why));
     }
 }
 
