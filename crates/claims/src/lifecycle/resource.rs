@@ -367,6 +367,14 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             let adoptable = implementation.wanted.is_none() && !found.other_owner && !deleting(object);
             if !adoptable {
                 let why = match implementation.wanted {
+                    // whoever restores what vanished may have forgotten whose it is
+                    Some(_) if recorded.get(i).is_some_and(|r| !r["uid"].is_null()) => {
+                        let label = format!("{RESOURCE_UID}: {}", uid(resource));
+                        let message = format!(
+                            "{name} exists without the label {label}: set it if this is what was lost, or remove it"
+                        );
+                        return fail("NameTaken", &message, plan);
+                    }
                     Some(_) => "exists and is not this resource's: remove it, or adopt it with implementationRef",
                     None if found.other_owner => {
                         "is the implementation of another resource: adopt one that is nobody's"

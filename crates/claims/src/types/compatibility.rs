@@ -239,12 +239,14 @@ fn attribute(old: &Attribute, new: &Attribute, path: &Path, all: &mut Vec<Break>
     };
     if narrowed {
         let (uses, allowed) = (has(old), new.values.clone());
+        let stay: Vec<_> = old.values.iter().filter(|v| new.values.contains(v)).collect();
+        let reordered = ordered && (old.values.is_empty() || new.values.is_empty() || stay != kept);
         let names = [Some(old.name.clone()), old.alias.clone()];
         let message = "may only grow, and keep their order, while objects have others";
         all.push(Break::unless(path.field("values").error(message), move |object, what| {
             let other = |text: &str| !allowed.iter().any(|value| **value == *text);
-            // where they are in an order, each depends on the others
-            ordered && uses(object, what)
+            // where their order changes, each depends on the others
+            reordered && uses(object, what)
                 || names.iter().flatten().any(|name| any(&said(object, what)[name.as_ref()], &other))
         }));
     }
@@ -325,8 +327,10 @@ mod tests {
         let wide = with(object("Thing", "u", json!({"engine": "mysql", "tier": "gold"})));
         check_with(|s| s["attributes"]["tier"]["required"] = json!(true), &wide[1..], None);
         check_with(|s| s["attributes"]["tier"]["values"] = json!(["gold"]), &plain, None);
+        // the order of those that stay is as it was, and nobody has the others
+        check_with(|s| s["attributes"]["tier"]["values"] = json!(["gold"]), &wide, None);
         check_with(
-            |s| s["attributes"]["tier"]["values"] = json!(["gold"]),
+            |s| s["attributes"]["tier"]["values"] = json!(["bronze"]),
             &wide,
             Some(("spec.attributes.tier.values", "Thing u")),
         );
