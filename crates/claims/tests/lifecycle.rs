@@ -5,6 +5,7 @@ mod toy;
 use conductor_claims::lifecycle::{ClaimScene, Connection, condition_of};
 use conductor_claims::matching::{Decision, Why};
 use conductor_claims::template::Paths;
+use conductor_claims::types::ResourceType;
 use serde_json::{Value, json};
 use toy::objects::{assert_sound, claim, class, key, kind, phase, resource};
 use toy::{Api, Key};
@@ -134,6 +135,64 @@ fn what_was_begun_for_something_else_gives_way() {
             }
         }
     }
+}
+
+#[test]
+fn what_a_class_leaves_to_its_maker_is_no_reason_to_make_it_anew() {
+    let kind = ResourceType::parse(&json!({"spec": {
+        "group": "a.example.com", "version": "v1", "names": {"resource": "Database"},
+        "attributes": {"engine": {"type": "string"}, "version": {"match": "VersionRange"}},
+        "capacities": {"storage": {}}, "reclaimPolicies": ["Delete", "Retain", "Recycle"],
+    }}))
+    .expect("a type");
+    for range in ["< 8", "!= 5", ">= 5"] {
+        let mut api = Api::default();
+        let mut open = class("fast", "Delete");
+        open["offers"] = json!({"engine": "mysql"});
+        api.create(open).expect("created");
+        let mut db = claim("db", "25Gi", "fast");
+        db["spec"]["version"] = json!(range);
+        api.create(db).expect("created");
+        // it would never come to rest
+        api.settle(&kind);
+        let said = &api.objects[&key("DatabaseClaim", "apps", "db")]["status"];
+        assert!(said["phase"] == "Bound" || said["reason"] == "ClassRefused", "{range}: {said}");
+    }
+}
+
+#[test]
+fn nobody_is_bound_to_what_is_being_removed() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(class("fast", "Delete")).expect("created");
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    let db = key("DatabaseClaim", "apps", "db");
+    let plan = api.claim_plan(&kind, &db, &[]);
+    api.execute(&plan, usize::MAX, |_| {});
+    let made = api.of_kind("Database").next().map(|(k, _)| k.clone()).expect("it is made");
+    for _ in 0..3 {
+        let plan = api.resource_plan(&kind, &made, &api.clone());
+        api.execute(&plan, usize::MAX, |_| {});
+        api.provide(&key("Thing", "conductor-system", &made.2));
+    }
+    assert_eq!(phase(&api, &made), "Available");
+    // a manager that has not seen the deletion yet decides to bind it, and reads it as it is
+    let decision = Decision::Bind { resource: made.2.as_str().into(), why: Why::Held };
+    api.delete(&made);
+    let plan = conductor_claims::lifecycle::claim(&ClaimScene {
+        kind: &kind,
+        claim: &api.objects[&db],
+        decision: Some(&decision),
+        resource: api.objects.get(&made),
+        class: None,
+        consumers: &[],
+        connection: Connection::default(),
+        expressions: &Paths,
+        now: "2026-01-01T00:00:02Z",
+    });
+    assert!(plan.is_empty(), "{plan:?}");
+    api.settle(&kind);
+    assert_eq!(phase(&api, &db), "Bound", "to another");
+    assert_sound(&api, true);
 }
 
 #[test]

@@ -31,6 +31,10 @@ enum Step {
     Rotate(u8),
     /// A user asks for more.
     Grow(u8),
+    /// A user asks for something else before the claim is bound.
+    Change(u8, u8),
+    /// An administrator deletes what was made.
+    Unmake(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -45,6 +49,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<u8>().prop_map(Step::Provide),
         1 => any::<u8>().prop_map(Step::Rotate),
         1 => (0u8..4).prop_map(Step::Grow),
+        1 => (0u8..4, 0u8..6).prop_map(|(n, s)| Step::Change(n, s)),
+        1 => any::<u8>().prop_map(Step::Unmake),
     ]
 }
 
@@ -64,7 +70,9 @@ proptest! {
         let kind = kind();
         let policies = ["Delete", "Retain", "Recycle"];
         let mut api = Api::default();
-        api.create(class("fast", policies[class_policy])).expect("created");
+        for name in ["fast", "other"] {
+            api.create(class(name, policies[class_policy])).expect("created");
+        }
         for (i, size) in ["10Gi", "20Gi", "20Gi"].into_iter().enumerate() {
             api.create(resource(&format!("r{i}"), size, policies[i], 1 + u32::from(i == 2), true)).expect("created");
         }
@@ -96,6 +104,20 @@ proptest! {
                         let has = &api.objects[&claim]["status"]["capacity"]["storage"];
                         let has: u64 = has.as_str().expect("an amount").trim_end_matches("Gi").parse().expect("a number");
                         api.patch(&claim, &json!({"spec": {"resources": {"requests": {"storage": format!("{}Gi", has + 5)}}}}), false);
+                    }
+                }
+                Step::Change(n, to) => {
+                    let claim = key("DatabaseClaim", "apps", &format!("c{n}"));
+                    if api.objects.get(&claim).is_some_and(|c| !["Bound", "Lost"].iter().any(|p| c["status"]["phase"] == *p)) {
+                        let class = if to % 2 == 0 { "fast" } else { "other" };
+                        let size = format!("{}Gi", 10 * (1 + to / 2));
+                        api.patch(&claim, &json!({"spec": {"class": class, "resources": {"requests": {"storage": size}}}}), false);
+                    }
+                }
+                Step::Unmake(n) => {
+                    let made: Vec<Key> = api.of_kind("Database").filter(|(k, _)| k.2.len() > 2).map(|(k, _)| k.clone()).collect();
+                    if !made.is_empty() {
+                        api.delete(&made[n as usize % made.len()]);
                     }
                 }
                 Step::Rotate(n) => {
@@ -138,6 +160,10 @@ proptest! {
             let (asked, has) = (&claim["spec"]["resources"]["requests"], &claim["status"]["capacity"]);
             let refused = claim["status"]["reason"] == "ResizeRefused";
             prop_assert!(refused || amount(&asked["storage"]) <= amount(&has["storage"]), "{:?} {}", key, claim);
+            // and what was made for it was made as it asks
+            let resource = &api.objects[&toy::objects::key("Database", "", claim["spec"]["resourceName"].as_str().expect("a name"))];
+            let own = resource["metadata"]["annotations"]["conductor.io/provisioned-for"] == claim["metadata"]["uid"];
+            prop_assert!(!own || resource["spec"]["class"] == claim["spec"]["class"], "{:?} {}", claim, resource);
         }
         // every rotation that was asked for is over
         for (key, thing) in api.of_kind("Thing") {
@@ -151,6 +177,10 @@ proptest! {
                 r["status"]["implementationRef"] == json!(key.2) && !r["metadata"]["deletionTimestamp"].is_null()
             });
             prop_assert!(kept || going || wanted == retired, "{:?} {}", key, thing);
+        }
+        // nobody waits who could be served
+        for (key, claim) in api.of_kind("DatabaseClaim").filter(|(_, c)| c["spec"]["class"] != "none") {
+            prop_assert!(claim["status"]["phase"] == "Bound", "{:?} {}", key, claim);
         }
         // when everyone leaves, nothing of a Delete class is left
         let claims: Vec<Key> = api.of_kind("DatabaseClaim").map(|(k, _)| k.clone()).collect();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
     BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence,
-    RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_outdated, refused_claim, resource,
-    resource_failed, unreadable_claim,
+    RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated, refused_claim,
+    resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -175,7 +175,11 @@ impl Desk {
         for r in object["spec"]["claimRefs"].as_array().into_iter().flatten() {
             let uid = text(&r["uid"]);
             if !uid.is_empty() {
-                let found = self.find_claim(uid, text(&r["namespace"]), text(&r["name"])).await?;
+                let (namespace, name) = (text(&r["namespace"]), text(&r["name"]));
+                let found = match is_leaving(&object) {
+                    true => self.ask_for_claim(uid, namespace, name).await?,
+                    false => self.find_claim(uid, namespace, name).await?,
+                };
                 claims.insert(uid.to_owned(), found);
             }
         }

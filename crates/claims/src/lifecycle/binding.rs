@@ -62,6 +62,10 @@ fn wrong_amount(rules: &Rules, ask: &Ask, reported: &Value) -> Option<String> {
 pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     let (claim, rules) = (scene.claim, scene.kind.rules());
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+    // what is behind one that is to go, and was never used, may be gone already; who names it, it waits for
+    if deleting(resource) && phase(resource) != "Bound" && claim["spec"]["resourceName"].as_str() != Some(name) {
+        return;
+    }
     let mut refs = references(resource);
     if !holds(resource, claim) {
         let Some(referring) = referring(&rules, resource, claim).filter(|_| !deleting(resource)) else { return };
@@ -71,6 +75,12 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
             patch["metadata"] = json!({"finalizers": list});
         }
         plan.patch(resource, patch, "refer to the claim");
+    }
+    let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
+    // What was made for the claim says Bound before the claim names it: until then it may be removed, and a claim that names what is gone
+    // would wait for it for ever. Anything else is named first: a claim that goes in between does not cost it its life.
+    if own {
+        say_bound(resource, &refs, scene.now, plan);
     }
     let mut patch = Map::new();
     if claim["spec"]["resourceName"].as_str() != Some(name) {
@@ -82,17 +92,8 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     if !patch.is_empty() {
         plan.patch(claim, Value::Object(patch), "name the resource");
     }
-    let told = Condition::new("Bound", true, "Bound", "at least one claim uses it");
-    let claims = claims_text(&refs);
-    if (phase(resource) != "Bound" || resource["status"]["claims"] != claims)
-        && let Some(status) = status_patch(
-            resource,
-            json!({"phase": "Bound", "reason": null, "message": null, "claims": claims}),
-            &[told],
-            scene.now,
-        )
-    {
-        plan.patch_status(resource, status, "say Bound on the resource");
+    if !own {
+        say_bound(resource, &refs, scene.now, plan);
     }
     let (binding, conditions) = scene.connection.report(scene.kind, claim);
     let mut conditions = conditions;
@@ -131,7 +132,6 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         conditions.push(resizing);
     }
     let capacity = capacity(scene, resource, &refs);
-    let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
     let granted = match phase(claim) {
         // what it was charged when it got it
         "Bound" | "Lost" => claim["status"]["granted"].clone(),
@@ -165,6 +165,21 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     {
         own["rotation"] = json!(rotation);
         plan.patch(resource, json!({"spec": {"claimRefs": refs}}), "say which credentials the claim has");
+    }
+}
+
+fn say_bound(resource: &Value, refs: &[Value], now: &str, plan: &mut Plan) {
+    let told = Condition::new("Bound", true, "Bound", "at least one claim uses it");
+    let claims = claims_text(refs);
+    if (phase(resource) != "Bound" || resource["status"]["claims"] != claims)
+        && let Some(status) = status_patch(
+            resource,
+            json!({"phase": "Bound", "reason": null, "message": null, "claims": claims}),
+            &[told],
+            now,
+        )
+    {
+        plan.patch_status(resource, status, "say Bound on the resource");
     }
 }
 

@@ -99,7 +99,7 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
         Some(resource)
             if holds(resource, scene.claim)
                 && matches!(phase(resource), "Available" | "Bound")
-                && !deleting_unbound(resource) =>
+                && !leaves(resource, scene.claim) =>
         {
             match misfit(scene, resource).filter(|_| !bound) {
                 Some(message) => pending(scene, "Mismatch", &message, &[], &mut plan),
@@ -196,9 +196,10 @@ pub(super) fn reserved_for(resource: &Value, claim: &Value) -> bool {
     })
 }
 
-/// A resource that is being deleted still serves the claims it is bound to, and takes no new ones.
-fn deleting_unbound(resource: &Value) -> bool {
-    deleting(resource) && phase(resource) != "Bound"
+/// A resource that is being deleted still serves the claims it is bound to, and those that name it; it takes no new ones.
+fn leaves(resource: &Value, claim: &Value) -> bool {
+    let named = claim["spec"]["resourceName"].as_str() == resource["metadata"]["name"].as_str();
+    deleting(resource) && phase(resource) != "Bound" && !named
 }
 
 fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {

@@ -12,8 +12,8 @@ use crate::lifecycle::resource::is_unused;
 use crate::lifecycle::waiting::{pending, pending_with};
 use crate::lifecycle::write::Plan;
 use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER};
-use crate::matching::{Exemption, Made, NoJudge, refuse};
-use crate::rules::Rules;
+use crate::matching::{Exemption, Made, NoJudge, Refusal, refusals};
+use crate::rules::{Rules, Want};
 use crate::template::render;
 use crate::views::ClassAsk;
 
@@ -61,7 +61,15 @@ pub(super) fn is_superseded(scene: &ClaimScene<'_>, resource: &Value) -> bool {
     let asked = |name: &str| amount(&claim["spec"]["resources"]["requests"][name]);
     let amounts = rules.capacities.iter().any(|c| asked(&c.name) != amount(&own["amounts"][c.name.as_ref()]));
     let exempt = Exemption { selector: true, ..Exemption::reserved() };
-    class || amounts || refuse(&rules, &NoJudge, None, &ask, &intended, exempt).is_some()
+    // what the class left for whoever makes it to choose is nothing that it was not made for
+    let open = |refusal: &Refusal| match refusal {
+        Refusal::Attribute(at) => {
+            let left = intended.shape.attributes.get(*at).is_none_or(Option::is_none);
+            left && matches!(ask.wish.attributes.get(*at), Some(Some(Want::Range(_))))
+        }
+        _ => false,
+    };
+    class || amounts || refusals(&rules, &NoJudge, None, &ask, &intended, exempt).iter().any(|why| !open(why))
 }
 
 /// Gives back what was made for something else: there is nothing in it, and what the claim asks for now is made in its place.

@@ -199,9 +199,16 @@ pub fn resource_failed(resource: &Value, reason: &str, message: &str, now: &str)
     plan
 }
 
+/// Whether a resource is to go and was not yet bound: whether a claim names it is to be asked of the API server itself.
+pub fn is_leaving(resource: &Value) -> bool {
+    deleting(resource) && phase(resource) != "Bound" && condition_of(resource, "Bound").is_none()
+}
+
 /// References by a manager whose claim is gone or is another resource's; and an administrator's whose claim is gone.
 fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
     let name = &scene.resource["metadata"]["name"];
+    // a bind that was begun before somebody deleted the resource will not come about, unless the claim names it already
+    let unbindable = is_leaving(scene.resource);
     let stale = |r: &Value| {
         let claim = r["uid"].as_str().filter(|u| !u.is_empty())?;
         let gone = match (scene.claims)(claim) {
@@ -209,7 +216,8 @@ fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
             Presence::Unknown => false,
             Presence::Alive(object) => {
                 let named = object["spec"]["resourceName"].as_str().unwrap_or_default();
-                r["by"].as_str() == Some("Manager") && !named.is_empty() && Some(named) != name.as_str()
+                let elsewhere = Some(named) != name.as_str() && (!named.is_empty() || unbindable);
+                r["by"].as_str() == Some("Manager") && elsewhere
             }
         };
         gone.then(|| claim.to_owned())

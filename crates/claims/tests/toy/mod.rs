@@ -11,7 +11,7 @@ use conductor_claims::extract;
 use conductor_claims::invariants::World;
 use conductor_claims::lifecycle::{
     CLAIM_UID, ClaimScene, Connection, Found, Plan, Presence, REPLACED, RESOURCE_UID, ROTATE, ResourceScene, Target,
-    Verb, Version, Write, binding_name, claim, implementations, orphan, owner, resource,
+    Verb, Version, Write, binding_name, claim, implementations, is_leaving, orphan, owner, resource,
 };
 use conductor_claims::matching::{Decision, Index, NoJudge};
 use conductor_claims::template::Paths;
@@ -235,6 +235,8 @@ impl Api {
             resource: object,
             torn: torn.filter(|_| !referred),
             claims: &|uid| match (self.by_uid(uid), truth.by_uid(uid)) {
+                // whether it names one that is to go is asked of the server itself
+                (_, Some(claim)) if is_leaving(object) => Presence::Alive(claim),
                 (Some(claim), Some(_)) => Presence::Alive(claim),
                 (_, None) => Presence::Gone,
                 (None, Some(_)) => Presence::Unknown,

@@ -168,6 +168,11 @@ impl Desk {
                 return Ok(Found::Alive(object));
             }
         }
+        self.ask_for_claim(uid, namespace, name).await
+    }
+
+    /// The same, as the API server has it.
+    pub(crate) async fn ask_for_claim(&self, uid: &str, namespace: &str, name: &str) -> Result<Found, Failure> {
         let (api_version, kind) = self.kind.claim();
         let live = self.cx.api.get(&api_version, kind, namespace, name).await?;
         Ok(live.filter(|o| o["metadata"]["uid"].as_str() == Some(uid)).map_or(Found::Gone, Found::Alive))
