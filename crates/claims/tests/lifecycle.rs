@@ -380,6 +380,8 @@ fn a_reference_that_is_edited_away_is_there_again() {
                 json!({"spec": {"claimRefs": [last]}}),
                 json!({"spec": {"claimRefs": null}}),
                 json!({"spec": {"claimRefs": null}, "metadata": {"finalizers": null}}),
+                // a manifest with a reservation, applied again
+                json!({"spec": {"claimRefs": [{"uid": "", "namespace": "apps", "name": "one", "by": "Admin"}]}}),
             ];
             for edit in edits {
                 api.patch(&r, &edit, false);
@@ -392,6 +394,27 @@ fn a_reference_that_is_edited_away_is_there_again() {
                 }
                 assert_sound(&api, true);
             }
+            // what failed in use is its claims' when it is repaired, and nobody else's
+            let kept = api.objects.remove(&thing).expect("there");
+            api.settle(&kind);
+            assert_eq!(phase(&api, &r), "Failed");
+            api.patch(&r, &json!({"spec": {"claimRefs": null}}), false);
+            api.settle(&kind);
+            api.objects.insert(thing.clone(), kept);
+            api.settle(&kind);
+            assert_eq!(phase(&api, &r), "Bound", "{policy}");
+            let refs = api.objects[&r]["spec"]["claimRefs"].as_array().map_or(0, Vec::len);
+            assert_eq!(refs, shared, "{policy}");
+            // a claim that is to go and is used: nor under that
+            let one = key("DatabaseClaim", "apps", "one");
+            let before = api.objects[&one].clone();
+            api.delete(&one);
+            api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
+            let plan = api.resource_plan(&kind, &r, &api.clone());
+            assert!(plan.writes.iter().all(|w| w.purpose == "refer to the claim again"), "{plan:?}");
+            assert_eq!(plan.writes.len(), 1, "{plan:?}");
+            api.objects.insert(one, before);
+            api.settle(&kind);
             // and on its way out: not under its claims
             api.delete(&r);
             api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
     BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence,
-    RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated, refused_claim,
-    resource, resource_failed, unreadable_claim,
+    RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated, is_torn, is_used,
+    refused_claim, resource, resource_failed, unreadable_claim,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -146,21 +146,27 @@ impl Desk {
         Ok(if again { Outcome::Later(Duration::from_secs(5)) } else { Outcome::Settled })
     }
 
-    /// A claim that is bound to a resource which refers to nobody any more, as the API server has it.
+    /// A claim that has a resource which refers to nobody any more, as the API server has it.
     async fn torn(&self, resource: &Value) -> Result<Option<Value>, crate::api::Failure> {
-        let referred = resource["spec"]["claimRefs"].as_array().is_some_and(|refs| !refs.is_empty());
-        if referred || text(&resource["status"]["phase"]) != "Bound" {
+        // a reservation is no reference: whoever applies one again takes the reference away
+        let mut refs = resource["spec"]["claimRefs"].as_array().into_iter().flatten();
+        if refs.any(|r| !text(&r["uid"]).is_empty()) || !is_used(resource) {
             return Ok(None);
         }
         let name = text(&resource["metadata"]["name"]);
-        let key = {
+        let keys: Vec<Key> = {
             let state = self.state.lock();
-            let names = |seen: &Seen| seen.bound && seen.resource.as_deref() == Some(name);
-            state.claims.iter().find(|(_, seen)| names(seen)).map(|(key, _)| key.clone())
+            let names = |seen: &Seen| seen.resource.as_deref() == Some(name);
+            state.claims.iter().filter(|(_, seen)| names(seen)).map(|(key, _)| key.clone()).collect()
         };
-        let Some((namespace, name)) = key else { return Ok(None) };
         let (api_version, kind) = self.kind.claim();
-        self.cx.api.get(&api_version, kind, &namespace, &name).await
+        for (namespace, name) in keys {
+            let claim = self.cx.api.get(&api_version, kind, &namespace, &name).await?;
+            if let Some(claim) = claim.filter(|claim| is_torn(resource, claim)) {
+                return Ok(Some(claim));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) async fn generated_resource(

@@ -68,7 +68,8 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     }
     let mut refs = references(resource);
     if !holds(resource, claim) {
-        let Some(referring) = referring(&rules, resource, claim).filter(|_| !deleting(resource)) else { return };
+        let takes = matches!(phase(resource), "Available" | "Bound") && !deleting(resource);
+        let Some(referring) = referring(&rules, resource, claim).filter(|_| takes) else { return };
         refs = referring;
         let mut patch = json!({"spec": {"claimRefs": refs}});
         if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true) {
@@ -183,14 +184,20 @@ fn say_bound(resource: &Value, refs: &[Value], now: &str, plan: &mut Plan) {
     }
 }
 
-/// Whether a claim is bound to a resource from which somebody took the reference to it.
-pub(super) fn is_torn(resource: &Value, claim: &Value) -> bool {
-    phase(claim) == "Bound"
-        && phase(resource) == "Bound"
-        && !deleting(claim)
+/// Whether a claim has a resource from which somebody took the reference to it. A claim that lets go says Released on the resource first.
+pub fn is_torn(resource: &Value, claim: &Value) -> bool {
+    let held = !deleting(claim) || finalizer(claim, CLAIM_FINALIZER, false).is_some();
+    held && matches!(phase(claim), "Bound" | "Lost")
+        && is_used(resource)
         && claim["spec"]["resourceName"] == resource["metadata"]["name"]
         && claim["status"]["resourceUid"].as_str() == Some(uid(resource))
         && !holds(resource, claim)
+}
+
+/// Whether a resource is in use, as far as it says itself: bound, or failed while it was.
+pub fn is_used(resource: &Value) -> bool {
+    let used = condition_of(resource, "Bound").is_some_and(|(used, _, _)| used);
+    phase(resource) == "Bound" || (phase(resource) == "Failed" && used)
 }
 
 /// Puts the reference back that [`is_torn`] misses, if there is room for it: a resource is not taken from under its claim by an edit.
@@ -248,9 +255,6 @@ fn offered(rules: &Rules, resource: &Value) -> Value {
 fn referring(rules: &Rules, resource: &Value, claim: &Value) -> Option<Vec<Value>> {
     let seen = crate::extract::offer(rules, resource);
     let ask = crate::extract::ask(rules, claim, true, None).ok()?;
-    if !matches!(phase(resource), "Available" | "Bound") {
-        return None;
-    }
     let mut refs = references(resource);
     let amounts: Map<String, Value> = rules
         .capacities

@@ -48,7 +48,13 @@ pub fn implementations(
             name: text("name"),
             status: false,
         };
-        if !all.iter().any(|own| own.target == target) {
+        // under whatever version it was written
+        let group = |target: &Target| target.api_version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+        let same = |own: &Target| {
+            (group(own), &own.kind, &own.namespace, &own.name)
+                == (group(&target), &target.kind, &target.namespace, &target.name)
+        };
+        if !all.iter().any(|own| same(&own.target)) {
             all.push(Implementation { target, wanted: None, ready_when: String::new(), replaceable: false });
         }
     }

@@ -56,7 +56,11 @@ pub(super) fn is_superseded(scene: &ClaimScene<'_>, resource: &Value) -> bool {
     let mut intended = resource.clone();
     intended["status"] = json!({"phase": "Available"});
     let intended = crate::extract::offer(&rules, &intended);
-    let class = matches!(&ask.wish.class, ClassAsk::Named(class) if Some(class) != intended.shape.class.as_ref());
+    let class = match &ask.wish.class {
+        ClassAsk::Named(class) => Some(class) != intended.shape.class.as_ref(),
+        ClassAsk::Without => intended.shape.class.is_some(),
+        ClassAsk::Unset => false,
+    };
     let amount = |value: &Value| Amount::from_json(value).unwrap_or_default();
     let asked = |name: &str| amount(&claim["spec"]["resources"]["requests"][name]);
     let amounts = rules.capacities.iter().any(|c| asked(&c.name) != amount(&own["amounts"][c.name.as_ref()]));

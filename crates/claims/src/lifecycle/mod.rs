@@ -24,7 +24,7 @@ mod status;
 mod waiting;
 mod write;
 
-pub use binding::SAY_BOUND;
+pub use binding::{SAY_BOUND, is_torn, is_used};
 pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, is_shared, refused_claim, unreadable_claim};
 pub use connection::{Connection, binding_name, connection_writes, public_keys};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::lifecycle::claim::{ClaimScene, claims_text, holds, phase, references, uid};
+use crate::lifecycle::binding::is_used;
+use crate::lifecycle::claim::{ClaimScene, claims_text, holds, references, uid};
 use crate::lifecycle::connection::connection_removals;
-use crate::lifecycle::status::{Condition, condition_of, status_patch};
+use crate::lifecycle::status::{Condition, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, SHUT};
 
@@ -53,9 +54,7 @@ pub(crate) fn unrefer(resource: &Value, claims: &[&str], now: &str, plan: &mut P
     }
     let last = left.len() == open;
     let claims = claims_text(&left);
-    // one that failed in use is released all the same
-    let used = condition_of(resource, "Bound").is_some_and(|(bound, _, _)| bound);
-    if last && (phase(resource) == "Bound" || (phase(resource) == "Failed" && used)) {
+    if last && is_used(resource) {
         let message = "released; what becomes of it is up to its reclaimPolicy";
         let condition = Condition::new("Bound", false, "Released", message);
         let fields = json!({"phase": "Released", "reason": "Released", "message": message, "claims": claims});

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::extract::seconds;
-use crate::lifecycle::binding::{is_torn, mend};
+use crate::lifecycle::binding::{is_torn, is_used, mend};
 use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::ownership;
@@ -90,7 +90,8 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
         return plan;
     }
     match phase(resource) {
-        "Bound" if live.is_empty() => {
+        // one that failed in use is released all the same: it is never free with what its claim left in it
+        _ if live.is_empty() && is_used(resource) => {
             let message = "released; what becomes of it is up to its reclaimPolicy";
             say(
                 scene,

@@ -186,7 +186,12 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>, openapi: &[Va
 /// What is wrong with changes of what is behind a resource, once it is there: nobody would know of it any more.
 fn replaced(request: &Request<'_>) -> Option<FieldError> {
     let made = request.old["status"]["implementations"].as_array()?.iter().any(|made| !made["uid"].is_null());
-    let which = |template: &Value| (template["apiVersion"].clone(), template["kind"].clone());
+    // what is gone is left to nobody: something else may be adopted in its place
+    let made = made && request.old["status"]["reason"] != "ImplementationLost";
+    let which = |template: &Value| {
+        let version = template["apiVersion"].as_str().unwrap_or_default();
+        (version.rsplit_once('/').map_or("", |(group, _)| group).to_owned(), template["kind"].clone())
+    };
     let several = |spec: &Value| {
         let templates = spec["templates"].as_array().into_iter().flatten();
         templates.map(|item| (item["name"].clone(), which(&item["template"]))).collect::<Vec<_>>()
@@ -198,7 +203,7 @@ fn replaced(request: &Request<'_>) -> Option<FieldError> {
         () if new["implementationRef"] != old["implementationRef"] => "implementationRef",
         () => return None,
     };
-    let message = "may not name other objects than those that are there: delete the resource and make another";
+    let message = "may not name other objects than those that are there: make another resource for them";
     made.then(|| Path::root().field("spec").field(field).error(message))
 }
 

@@ -229,7 +229,8 @@ impl Api {
             .collect();
         let bound = |claim: &&Value| claim["spec"]["resourceName"] == object["metadata"]["name"];
         let torn = truth.objects.values().filter(|o| o["kind"] == kind.names.claim.as_str()).find(bound);
-        let referred = object["spec"]["claimRefs"].as_array().is_some_and(|refs| !refs.is_empty());
+        let mut refs = object["spec"]["claimRefs"].as_array().into_iter().flatten();
+        let referred = refs.any(|r| r["uid"].as_str().is_some_and(|uid| !uid.is_empty()));
         resource(&ResourceScene {
             kind,
             resource: object,

@@ -322,7 +322,7 @@ impl Desk {
             state.pinned.remove(&Item::Claim(key.0.clone(), key.1.clone()));
             items.extend(state.index.held_by(&seen.uid).into_iter().map(Item::Resource));
             // one that no longer refers to it may have waited for it nevertheless
-            items.extend(seen.resource.filter(|_| seen.bound).map(Item::Resource));
+            items.extend(seen.resource.map(Item::Resource));
             state.index.forget(&seen.uid);
             if let Some(offered) = seen.offered {
                 items.extend(self.wake(&mut state, &offered));
