@@ -243,7 +243,7 @@ impl Context {
         match media::body_encoding(&self.headers)? {
             Encoding::Json => parse_json(body, &self.resource.kind),
             Encoding::Yaml => {
-                yaml::parse(body, &self.resource.kind).map(|(value, twice)| (value, twice.into_iter().collect()))
+                yaml::parse(body).map(|(value, twice)| (value, twice.into_iter().collect()))
             }
             Encoding::Protobuf => {
                 let schema = schema.ok_or_else(|| Status::unsupported_media_type("protobuf is not understood here"))?;

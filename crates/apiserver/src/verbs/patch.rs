@@ -108,7 +108,7 @@ impl Context {
                     let error = machinery::field::Error::required(&path, "is required for apply patch");
                     return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
                 }
-                let (mut value, twice) = yaml::parse(body, &self.resource.kind)?;
+                let (mut value, twice) = yaml::parse(body)?;
                 let own = self.resource.api_version();
                 if let Some(Value::String(said)) = value.get_mut("apiVersion").filter(|said| **said != own) {
                     if same_version(said, &own) {
