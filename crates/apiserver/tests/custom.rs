@@ -222,6 +222,23 @@ async fn no_definition_waits_for_one_that_says_odd_things() {
 }
 
 #[tokio::test]
+async fn documents_say_which_fields_can_be_selected() {
+    let api = Api::new().await;
+    let spec = json!({"type": "object", "properties": {"color": {"type": "string"}}});
+    let mut v1 = version("v1", spec);
+    v1["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
+    api.define(&crd("widgets", "Widget", json!([v1]))).await;
+    let (_, v3) = api.get("/openapi/v3/apis/example.com/v1").await;
+    let (_, v2) = api.get("/openapi/v2").await;
+    for types in [&v3["components"]["schemas"], &v2["definitions"]] {
+        for kind in ["com.example.v1.Widget", "com.example.v1.WidgetList"] {
+            let said = &types[kind]["x-kubernetes-selectable-fields"];
+            assert_eq!(*said, json!([{"fieldPath": "spec.color"}]), "{kind}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn names_are_taken_once() {
     let api = Api::new().await;
     api.define(&crd("widgets", "Widget", json!([version("v1", json!({"type": "object"}))]))).await;

@@ -225,6 +225,11 @@ impl Custom {
         self.version().selectable.iter().map(|path| (path.name.clone(), path.text(object))).collect()
     }
 
+    /// The names of the selectable fields.
+    pub fn selectable(&self) -> impl Iterator<Item = &str> {
+        self.version().selectable.iter().map(|path| &*path.name)
+    }
+
     /// Whether a field is selectable.
     pub fn selects(&self, field: &str) -> bool {
         self.version().selectable.iter().any(|path| path.name == field)

@@ -12,7 +12,7 @@ use super::documents::Document;
 use crate::resource::{Nature, Resource};
 
 /// To be raised when documents are written differently: clients keep a document by its hash, for good.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// The hash of all built-in types and resources.
 static BUILT_IN: LazyLock<String> = LazyLock::new(|| {
@@ -76,12 +76,13 @@ fn add(hash: &mut Context, resource: &Resource, site: &Site<'_>) {
     text(&resource.group);
     text(&resource.version);
     // What built-in resources are like is hashed as a whole.
-    if let Nature::Custom(_) = &resource.nature {
+    if let Nature::Custom(custom) = &resource.nature {
         for of in [&resource.plural, &resource.kind, &resource.list_kind] {
             text(of);
         }
         text(if resource.namespaced { "n" } else { "c" });
         resource.subresources.iter().for_each(|sub| text(&sub.name));
+        custom.selectable().for_each(&mut text);
         text(&(site.custom)(resource).to_string());
     }
 }

@@ -26,6 +26,7 @@ mod custom;
 mod descriptions;
 mod documents;
 mod hash;
+mod marks;
 mod operations;
 mod parameters;
 mod protobuf;

@@ -9,10 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::Site;
 use super::descriptions::Descriptions;
+use super::marks;
 use crate::resource::{Nature, Resource};
 
 /// Where components are in a document.
 pub const COMPONENTS: &str = "#/components/schemas/";
+/// Which fields of a custom resource field selectors may name.
+pub const SELECTABLE: &str = "x-kubernetes-selectable-fields";
 
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -274,8 +277,12 @@ impl Writer<'_> {
         if !required.is_empty() {
             object["required"] = json!(required);
         }
-        if schema.node().atomic {
+        // Where it is used, it may be seen as parts.
+        if schema.node().atomic || kinds::type_named(name).is_some_and(|own| own.node().atomic) {
             object["x-kubernetes-map-type"] = "atomic".into();
+        }
+        if let Some(unions) = marks::unions(name) {
+            object["x-kubernetes-unions"] = unions;
         }
         object
     }
@@ -303,6 +310,7 @@ impl Writer<'_> {
         if let Some(key) = &merge.key {
             beside.insert("x-kubernetes-patch-merge-key".into(), (&**key).into());
         }
+        marks::of_field(owner, &field.name, schema, &mut beside);
         self.used(schema, beside)
     }
 
@@ -312,7 +320,7 @@ impl Writer<'_> {
         said(owner).or_else(|| match (field, owner.strip_suffix("List")) {
             ("apiVersion" | "kind", _) => said("io.k8s.api.core.v1.ConfigMap"),
             ("items", Some(item)) => {
-                let kind = item.rsplit('.').next().unwrap_or(item);
+                let kind = marks::last(item);
                 let resource = kinds::resources().iter().find(|own| own.kind == kind);
                 Some(format!("List of {}", resource.map_or("objects", |own| own.plural)).into())
             }
@@ -386,6 +394,7 @@ impl Writer<'_> {
         }
         schema["properties"]["metadata"] = metadata;
         schema["x-kubernetes-group-version-kind"] = gvks(resource, &resource.kind);
+        selectable(resource, &mut schema);
         schema
     }
 
@@ -399,13 +408,15 @@ impl Writer<'_> {
             "metadata": {"allOf": [{"$ref": format!("{COMPONENTS}{LIST_META}")}], "description": "About the list."},
         });
         self.type_meta(&mut properties);
-        json!({
+        let mut list = json!({
             "description": format!("A list of {}.", resource.kind),
             "type": "object",
             "required": ["items"],
             "properties": properties,
             "x-kubernetes-group-version-kind": gvks(resource, &resource.list_kind),
-        })
+        });
+        selectable(resource, &mut list);
+        list
     }
 
     /// apiVersion and kind, described as those of built-in kinds are.
@@ -441,6 +452,15 @@ fn zero(schema: Schema<'_>, omit_empty: bool, pointer: bool) -> Option<Value> {
         Shape::Integer { .. } | Shape::Number => Some(0.into()),
         Shape::Boolean => Some(false.into()),
         _ => None,
+    }
+}
+
+/// Says which fields of a custom resource field selectors may name.
+fn selectable(resource: &Resource, schema: &mut Value) {
+    let Nature::Custom(custom) = &resource.nature else { return };
+    let fields: Vec<Value> = custom.selectable().map(|field| json!({"fieldPath": field})).collect();
+    if !fields.is_empty() {
+        schema[SELECTABLE] = fields.into();
     }
 }
 

@@ -91,7 +91,26 @@ fn types_say_what_clients_need() {
     check(types, "/io.k8s.api.core.v1.Secret/properties/data/additionalProperties/format", json!("byte"));
     check(types, "/io.k8s.api.core.v1.ServicePort/properties/protocol/default", json!("TCP"));
     check(types, "/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector/x-kubernetes-map-type", json!("atomic"));
+    let reference = "/io.k8s.api.core.v1.ObjectReference/x-kubernetes-map-type";
+    check(types, reference, json!("atomic"));
     let definitions = &V2["definitions"];
+    check(definitions, reference, json!("atomic"));
+    for (place, expected) in [
+        ("core.v1.Capabilities/properties/add", json!("atomic")),
+        ("apps.v1.StatefulSetSpec/properties/volumeClaimTemplates", json!("atomic")),
+        ("core.v1.PodSpec/properties/containers", json!("map")),
+    ] {
+        check(definitions, &format!("/io.k8s.api.{place}/x-kubernetes-list-type"), expected);
+    }
+    check(definitions, "/io.k8s.api.core.v1.SeccompProfile/x-kubernetes-unions/0/discriminator", json!("type"));
+    // Of the objects in a list, and of lists within maps, nothing is said.
+    for unsaid in
+        ["core.v1.PodList/properties/items", "authentication.v1.UserInfo/properties/extra/additionalProperties"]
+    {
+        let place = format!("/io.k8s.api.{unsaid}");
+        let said = definitions.pointer(&place).and_then(|list| list.get("x-kubernetes-list-type"));
+        assert_eq!(said, None, "{place}");
+    }
     let usages = "/io.k8s.api.certificates.v1.CertificateSigningRequestSpec/properties/usages/items/enum/2";
     check(definitions, usages, json!("client auth"));
     check(

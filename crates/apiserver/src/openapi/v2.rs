@@ -8,7 +8,7 @@ use super::Site;
 use super::descriptions::Descriptions;
 use super::documents::{Document, entries, info};
 use super::protobuf;
-use super::schemas::{COMPONENTS, Components, Kinds, Writer};
+use super::schemas::{COMPONENTS, Components, Kinds, SELECTABLE, Writer};
 use super::templates::Templates;
 
 const DEFINITIONS: &str = "#/definitions/";
@@ -63,7 +63,11 @@ fn definition(schema: Value, quantity: bool, int_or_string: bool) -> Value {
     if let (Some(kinds), Some(Value::Bool(true))) =
         (schema.get("x-kubernetes-group-version-kind"), schema.get("x-kubernetes-preserve-unknown-fields"))
     {
-        return json!({"type": "object", "x-kubernetes-group-version-kind": kinds});
+        let mut object = json!({"type": "object", "x-kubernetes-group-version-kind": kinds});
+        if let Some(fields) = schema.get(SELECTABLE) {
+            object[SELECTABLE] = fields.clone();
+        }
+        return object;
     }
     let mut schema = self::schema(schema);
     if quantity || int_or_string {
@@ -183,7 +187,9 @@ mod tests {
         let loose = definition(schema.clone(), false, false);
         assert_eq!(loose["properties"]["spec"], json!({"x-kubernetes-preserve-unknown-fields": true}));
         schema["x-kubernetes-preserve-unknown-fields"] = true.into();
-        let expected = json!({"type": "object", "x-kubernetes-group-version-kind": [{"kind": "Foo"}]});
+        schema[SELECTABLE] = json!([{"fieldPath": "spec.a"}]);
+        let mut expected = json!({"type": "object", "x-kubernetes-group-version-kind": [{"kind": "Foo"}]});
+        expected[SELECTABLE] = json!([{"fieldPath": "spec.a"}]);
         assert_eq!(definition(schema, false, false), expected);
     }
 }
