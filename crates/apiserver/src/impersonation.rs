@@ -1,10 +1,11 @@
 //! Acting as somebody else, for those who may: as anybody for everything (`impersonate`), or as some for some
 //! (`impersonate:MODE` says as whom, `impersonate-on:MODE:VERB` what for).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use machinery::field::Path;
 use machinery::names;
 use machinery::status::Status;
@@ -49,18 +50,19 @@ struct Wanted {
 
 impl Wanted {
     fn read(headers: &HeaderMap) -> Result<Option<Wanted>, Status> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-        let groups = headers.get_all("impersonate-group").iter();
+        let first = |name: &str| headers.get(name).map_or(Ok(String::new()), |value| said(name, value));
+        let groups = headers.get_all(GROUP).iter().map(|value| said(GROUP, value));
         let mut wanted = Wanted {
-            name: text("impersonate-user"),
-            uid: text("impersonate-uid"),
-            groups: groups.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect(),
+            name: first("impersonate-user")?,
+            uid: first("impersonate-uid")?,
+            groups: groups.collect::<Result<_, _>>()?,
             extra: BTreeMap::new(),
         };
-        for (key, value) in headers {
-            if let (Some(key), Ok(value)) = (key.as_str().strip_prefix("impersonate-extra-"), value.to_str()) {
-                let key = crate::request::percent_decode(key).map(|key| key.into_owned()).unwrap_or_default();
-                wanted.extra.entry(key).or_default().push(value.to_owned());
+        for (name, value) in headers {
+            if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
+                // What is no escape stands for itself.
+                let key = crate::request::percent_decode(key).map_or_else(|| key.to_owned(), Cow::into_owned);
+                wanted.extra.entry(key).or_default().push(said(name.as_str(), value)?);
             }
         }
         match (wanted.name.is_empty(), wanted.is_name_only()) {
@@ -84,6 +86,13 @@ impl Wanted {
     fn account(&self) -> Option<(&str, &str)> {
         service_account(&self.name)
     }
+}
+
+/// What a header says, in any language. One that cannot be read is refused: without it the request would be made with its
+/// sender's own rights.
+fn said(name: &str, value: &HeaderValue) -> Result<String, Status> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| Status::bad_request(format!("the header {name} is not UTF-8")))
 }
 
 /// In which way somebody acts as somebody else.
@@ -257,6 +266,7 @@ impl Asker<'_> {
 }
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
+const GROUP: &str = "impersonate-group";
 
 /// What is wrong about a key and its values, for those who may not do everything.
 fn wrong_extra(key: &str, values: &[String]) -> Option<String> {

@@ -178,8 +178,9 @@ pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     while at < bytes.len() {
         if bytes[at] == b'%' {
             let hex = bytes.get(at + 1..at + 3)?;
-            let text = std::str::from_utf8(hex).ok()?;
-            out.push(u8::from_str_radix(text, 16).ok()?);
+            // Asked of each: a sign would be taken for a part of the number.
+            let digit = |of: u8| char::from(of).to_digit(16);
+            out.push((digit(hex[0])? * 16 + digit(hex[1])?) as u8);
             at += 3;
         } else {
             out.push(bytes[at]);

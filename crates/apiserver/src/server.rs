@@ -300,14 +300,15 @@ impl Inner {
         if let Some(user) = parts.extensions.get::<Arc<User>>() {
             return Ok(user.clone());
         }
-        if let Some(token) = authn::bearer(&parts.headers) {
-            return self
-                .user_of_token(token, &[])
-                .map(|(user, _)| user)
-                .ok_or_else(|| Status::unauthorized("Unauthorized"));
+        // A certificate goes before a token, and a token that is none matters only to who has nothing else.
+        if let Some(user) = parts.extensions.get::<crate::http::Peer>().and_then(|peer| peer.user.clone()) {
+            return Ok(user);
         }
-        match parts.extensions.get::<crate::http::Peer>().and_then(|peer| peer.user.clone()) {
-            Some(user) => Ok(user),
+        match authn::bearer(&parts.headers) {
+            Some(token) => {
+                let user = self.user_of_token(token, &[]).map(|(user, _)| user);
+                user.ok_or_else(|| Status::unauthorized("Unauthorized"))
+            }
             None => Ok(User::anonymous()),
         }
     }

@@ -1,4 +1,5 @@
-//! Rights to a part of something: acting as some for some, parts of a claim's status, connections to a Pod.
+//! Who somebody is, and rights to a part of something: certificates and tokens, acting as some for some, parts of a
+//! claim's status, connections to a Pod.
 
 mod access_support;
 
@@ -6,6 +7,7 @@ use std::sync::Arc;
 
 use access_support::{World, user};
 use conductor_apiserver::User;
+use conductor_apiserver::http::Peer;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -114,6 +116,42 @@ async fn some_act_as_some_for_some() {
 }
 
 #[tokio::test]
+async fn whoever_is_named_in_any_language_is_acted_as() {
+    let world = World::new().await;
+    let admin = user("admin", &["system:masters"]);
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let (code, why) = acting(&world, &admin, secrets, &[("impersonate-user", "syst\u{e8}me")]).await;
+    assert!(code == 403 && why.contains("User \"syst\u{e8}me\" cannot list"), "{code} {why}");
+
+    // What cannot be read is not left out: less would be asked for than was meant, or nothing at all.
+    for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-a"] {
+        let mut request = Request::get(secrets).body(Full::new(bytes::Bytes::new())).unwrap();
+        request.headers_mut().insert("impersonate-user", "bob".parse().unwrap());
+        request.headers_mut().insert(name, http::HeaderValue::from_bytes(b"b\xff").unwrap());
+        request.extensions_mut().insert(admin.clone());
+        assert_eq!(world.0.handle(request).await.status(), 400, "{name}");
+    }
+
+    let mut request = Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("impersonate-user", "bob")
+        .header("impersonate-group", "\u{fc}ber")
+        .header("impersonate-uid", "\u{e9}")
+        .header("impersonate-extra-foo%zz", "\u{e8}")
+        .header("impersonate-extra-a%2fb", "c")
+        .body(Full::new(bytes::Bytes::from_static(b"{\"metadata\": {\"name\": \"x\"}}")))
+        .unwrap();
+    request.extensions_mut().insert(admin);
+    let body = world.0.handle(request).await.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    let expected = json!({
+        "username": "bob", "uid": "\u{e9}", "groups": ["\u{fc}ber", "system:authenticated"],
+        "extra": {"foo%zz": ["\u{e8}"], "a/b": ["c"]},
+    });
+    assert_eq!(review["status"]["userInfo"], expected);
+    assert_eq!(review["metadata"].get("name"), None);
+}
+
+#[tokio::test]
 async fn parts_of_a_claims_status_are_for_those_who_bind_and_for_drivers() {
     let world = World::new().await;
     let resource = "resource.k8s.io";
@@ -196,4 +234,21 @@ async fn who_connects_to_a_pod_may_create_the_connection() {
     assert_eq!(get(&looks, "waits/log?container=a").await.0, 204);
     assert_eq!(get(&looks, "runs/log?container=a").await.0, 501);
     assert_eq!(get(&looks, "runs/log").await.0, 400);
+}
+
+#[tokio::test]
+async fn a_certificate_goes_before_a_token_and_a_bad_token_is_nobody() {
+    let world = World::new().await;
+    let ask = async |user: Option<Arc<User>>, token: &[u8]| {
+        let mut request = Request::get("/api/v1/namespaces").body(Full::new(bytes::Bytes::new())).unwrap();
+        let value = http::HeaderValue::from_bytes(&[b"Bearer ", token].concat()).unwrap();
+        request.headers_mut().insert("authorization", value);
+        request.extensions_mut().insert(Peer { user, address: ([127, 0, 0, 1], 1).into() });
+        world.0.handle(request).await.status().as_u16()
+    };
+    for token in [&b"abc"[..], "\u{e9}".as_bytes(), b"\xff"] {
+        assert_eq!(ask(Some(user("admin", &["system:masters"])), token).await, 200);
+        assert_eq!(ask(Some(user("jane", &[])), token).await, 403);
+        assert_eq!(ask(None, token).await, 401);
+    }
 }

@@ -32,11 +32,11 @@ fn stays(name: &HeaderName, all: &HeaderMap) -> bool {
     ];
     // Some servers take one for the other.
     let name = name.as_str().replace('_', "-");
-    let listed = all.get_all(header::CONNECTION).iter().filter_map(|list| list.to_str().ok());
+    let listed = all.get_all(header::CONNECTION).iter().map(|list| String::from_utf8_lossy(list.as_bytes()));
     CONNECTION.contains(&&*name)
         || matches!(&*name, "host" | "content-length" | "authorization")
         || ["x-remote-", "impersonate-", "sec-websocket-"].iter().any(|prefix| name.starts_with(prefix))
-        || listed.flat_map(|list| list.split(',')).any(|own| own.trim().eq_ignore_ascii_case(&name))
+        || listed.into_iter().any(|list| list.split(',').any(|own| own.trim().eq_ignore_ascii_case(&name)))
 }
 
 /// Says who asks; all of it, or nobody is asked.

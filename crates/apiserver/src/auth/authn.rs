@@ -28,12 +28,12 @@ pub fn user_of_certificate(der: &[u8]) -> Option<Arc<User>> {
     Some(user)
 }
 
-/// The bearer token of a request.
+/// The bearer token of a request. One that is no text is empty, which is nobody's: who sends it is refused, not anonymous.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let header = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.trim();
-    let (scheme, token) = header.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    let header = headers.get(http::header::AUTHORIZATION)?.as_bytes().trim_ascii();
+    let space = header.iter().position(|byte| *byte == b' ')?;
+    let (scheme, token) = (&header[..space], header[space..].trim_ascii());
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| std::str::from_utf8(token).unwrap_or_default())
 }
 
 /// Tokens from a file, as kube-apiserver reads it: `token,user,uid,"group1,group2"`.
