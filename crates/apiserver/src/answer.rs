@@ -402,15 +402,15 @@ impl Inner {
 fn compresses(response: &Response<Body>, asked: &HeaderMap) -> bool {
     !response.headers().contains_key(header::CONTENT_ENCODING)
         && response.body().len().is_some_and(|len| len >= GZIP_FROM)
-        && asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
+        && media::takes_gzip(asked)
 }
 
 /// Whether people read the answer: they say so, or use what people use.
 fn is_pretty(query: &Query, headers: &HeaderMap) -> bool {
-    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let agent = headers.get(header::USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
     match query.get("pretty") {
         Some(said) => matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True"),
-        None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known)),
+        None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known.as_bytes())),
     }
 }
 

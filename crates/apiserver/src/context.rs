@@ -100,13 +100,11 @@ impl Context {
     /// The options of a write.
     pub fn write_options(&self, kind: &str) -> Result<WriteOptions, Status> {
         let mut errors = Vec::new();
-        let mut dry_run = false;
-        for value in self.query.all("dryRun").filter(|value| !value.is_empty()) {
-            if value == "All" {
-                dry_run = true;
-            } else {
-                errors.push(field::Error::not_supported(&Path::root("dryRun"), vec![Value::from(value)], &["All"]));
-            }
+        // What is said without a value is said: a script that lost its variable must not write.
+        let dry: Vec<&str> = self.query.all("dryRun").collect();
+        let dry_run = !dry.is_empty();
+        if dry.iter().any(|value| *value != "All") {
+            errors.push(field::Error::not_supported(&Path::root("dryRun"), dry, &["All"]));
         }
         let manager = self.query.get("fieldManager").unwrap_or_default();
         let path = Path::root("fieldManager");
@@ -138,7 +136,8 @@ impl Context {
     }
 
     fn manager_of_agent(&self) -> String {
-        let agent = self.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let agent = self.headers.get(http::header::USER_AGENT).map_or(&b""[..], |own| own.as_bytes());
+        let agent = String::from_utf8_lossy(agent);
         let name: String =
             agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
         if name.is_empty() { "unknown".into() } else { name }
@@ -242,9 +241,7 @@ impl Context {
     pub fn parse(&self, body: &Bytes, schema: Option<schema::Schema<'_>>) -> Result<(Value, Vec<String>), Status> {
         match media::body_encoding(&self.headers)? {
             Encoding::Json => parse_json(body, &self.resource.kind),
-            Encoding::Yaml => {
-                yaml::parse(body).map(|(value, twice)| (value, twice.into_iter().collect()))
-            }
+            Encoding::Yaml => yaml::parse(body).map(|(value, twice)| (value, twice.into_iter().collect())),
             Encoding::Protobuf => {
                 let schema = schema.ok_or_else(|| Status::unsupported_media_type("protobuf is not understood here"))?;
                 if self.resource.is_custom() {

@@ -154,7 +154,7 @@ fn encoding(media: &str) -> Option<Encoding> {
 
 fn header_text(headers: &HeaderMap) -> String {
     let values = headers.get_all(http::header::ACCEPT).iter();
-    values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
+    values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect::<Vec<_>>().join(",")
 }
 
 /// Whether the client wants nothing but JSON, as most do.
@@ -187,9 +187,14 @@ pub fn negotiate(headers: &HeaderMap, pretty: bool, offer: Offer) -> Result<Acce
         return Ok(Accept { pretty, ..Accept::JSON });
     }
     let header = header_text(headers);
-    let clauses = clauses(&header);
-    if clauses.is_empty() {
+    if header.is_empty() {
         return Ok(Accept { pretty, ..Accept::JSON });
+    }
+    let clauses = clauses(&header);
+    // The router knows no parts of names: there nobody takes `application/*`.
+    let known = |clause: &Clause<'_>| clause.media == "*/*" || offer.router.contains(&clause.media);
+    if !offer.router.is_empty() && !clauses.iter().any(known) {
+        return Err(Status::not_acceptable(offer.router));
     }
     for clause in &clauses {
         let Some(encoding) = encoding(clause.media) else { continue };
@@ -218,9 +223,6 @@ pub fn negotiate(headers: &HeaderMap, pretty: bool, offer: Offer) -> Result<Acce
         };
         return Ok(Accept { encoding, form, meta, pretty });
     }
-    if !offer.router.is_empty() && clauses.iter().all(|clause| encoding(clause.media).is_none()) {
-        return Err(Status::not_acceptable(offer.router));
-    }
     let why = format!("only the following media types are accepted: {}", MEDIA[..3].join(", "));
     Err(Status::new(406, "NotAcceptable", why))
 }
@@ -235,15 +237,40 @@ pub fn content_type(headers: &HeaderMap) -> &str {
 
 /// How a whole object in a body is encoded.
 pub fn body_encoding(headers: &HeaderMap) -> Result<Encoding, Status> {
-    match content_type(headers) {
+    // Unlike those of patches, these are no matter of case, and what is said beside them has to be well said.
+    match content_type(headers).to_ascii_lowercase().as_str() {
+        _ if !has_whole_parameters(headers) => Err(unknown_format()),
         "application/json" | "*/*" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
-        _ => Err(Status::unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml, application/vnd.kubernetes.protobuf",
-        )),
+        _ => Err(unknown_format()),
     }
+}
+
+fn unknown_format() -> Status {
+    Status::unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: application/json, \
+         application/yaml, application/vnd.kubernetes.protobuf",
+    )
+}
+
+/// Whether every parameter of the content type has a name and a value.
+fn has_whole_parameters(headers: &HeaderMap) -> bool {
+    let header = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header = header.trim_end();
+    let mut quoted = false;
+    let ends = |c: char| {
+        quoted ^= c == '"';
+        c == ';' && !quoted
+    };
+    let mut parameters = header.strip_suffix(';').unwrap_or(header).split(ends).skip(1);
+    parameters.all(|own| own.trim().split_once('=').is_some_and(|(name, value)| !name.is_empty() && !value.is_empty()))
+}
+
+/// Whether a client takes what is compressed: it says `gzip`, without a but.
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(http::header::ACCEPT_ENCODING).iter();
+    values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).any(|own| own.trim_ascii() == b"gzip")
 }
 
 #[cfg(test)]
@@ -252,7 +279,7 @@ mod tests {
 
     fn check(header: &str, expected: Option<(Encoding, Form)>) {
         let mut headers = HeaderMap::new();
-        headers.insert(http::header::ACCEPT, header.parse().unwrap());
+        headers.insert(http::header::ACCEPT, http::HeaderValue::from_bytes(header.as_bytes()).unwrap());
         let got =
             negotiate(&headers, false, Offer::builtin(false, true)).ok().map(|accept| (accept.encoding, accept.form));
         assert_eq!(got, expected, "{header}");
@@ -277,5 +304,42 @@ mod tests {
         check(&format!("{table},application/json"), Some((Encoding::Json, Form::Object)));
         check("text/html", None);
         check("text/html, */*", Some((Encoding::Json, Form::Object)));
+        check("", Some((Encoding::Json, Form::Object)));
+        check(";;;", None);
+        check("application/*", None);
+        check("application/*, application/yaml", Some((Encoding::Json, Form::Object)));
+        check("\u{e9}", None);
+    }
+
+    #[test]
+    fn the_type_of_a_body_is_no_matter_of_case() {
+        let read = |header: &str| {
+            let value = http::HeaderValue::from_bytes(header.as_bytes()).unwrap();
+            body_encoding(&HeaderMap::from_iter([(http::header::CONTENT_TYPE, value)])).ok()
+        };
+        for (header, expected) in [
+            ("", Some(Encoding::Json)),
+            ("application/json", Some(Encoding::Json)),
+            ("APPLICATION/JSON", Some(Encoding::Json)),
+            ("Application/Yaml; charset=utf-8", Some(Encoding::Yaml)),
+            ("application/json;", Some(Encoding::Json)),
+            ("application/json; a=\"b;c\"", Some(Encoding::Json)),
+            ("application/json;;", None),
+            ("application/json;foo", None),
+            ("application/json;\u{e9}", None),
+            ("text/plain", None),
+        ] {
+            assert_eq!(read(header), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn only_who_takes_gzip_gets_it() {
+        let takes = |header: &'static str| {
+            let value = http::HeaderValue::from_static(header);
+            takes_gzip(&HeaderMap::from_iter([(http::header::ACCEPT_ENCODING, value)]))
+        };
+        assert!(takes("gzip") && takes("deflate, gzip, br"));
+        assert!(!takes("gzip;q=0") && !takes("identity") && !takes("x-gzip"));
     }
 }

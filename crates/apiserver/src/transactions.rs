@@ -92,7 +92,7 @@ struct Operation {
 /// Runs a transaction.
 pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
-    let is_json = media::content_type(&cx.headers) == "application/json";
+    let is_json = media::body_encoding(&cx.headers)? == media::Encoding::Json;
     let checked;
     let (body, (spec, writes)) = match is_json.then(|| read(&cx.resource, body)).flatten() {
         Some(found) => (body, found),

@@ -275,19 +275,19 @@ impl Context {
             );
             return Err(Status::invalid(&resource.group, &resource.plural, name, &[error]));
         }
-        for field in [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-            "selfLink",
-            "resourceVersion",
-        ] {
+        for field in ["uid", "creationTimestamp", "generation", "selfLink", "resourceVersion"] {
             match old_meta.get(field) {
                 Some(value) => meta.insert(field.into(), value.clone()),
                 None => meta.remove(field),
             };
+        }
+        // That something goes is not taken back, and whoever says otherwise is not heard; but to say when, or to begin it
+        // here, is a mistake that validation finds.
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            let said = meta.remove(field).filter(|said| !said.is_null());
+            let before = old_meta.get(field).cloned();
+            let kept = if field == "deletionTimestamp" { before.or(said) } else { said.or(before) };
+            meta.extend(kept.map(|value| (field.to_owned(), value)));
         }
         let now = self.server.now();
         if tracked {

@@ -4,7 +4,7 @@ mod common;
 
 use common::Api;
 use conductor_apiserver::User;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
@@ -222,4 +222,87 @@ async fn health_checks_can_be_left_out() {
     let end = "warn: some health checks cannot be excluded: no matches for \"a\",\"nope\"\nreadyz check passed\n";
     assert!(text.ends_with(end), "{text}");
     assert_eq!(ask(&api, "/readyz?exclude=etcd", "*/*").await.2, b"ok");
+}
+
+#[tokio::test]
+async fn what_is_sent_by_mistake_deletes_and_stores_nothing() {
+    let api = Api::new().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let held = api.create(maps, &json!({"metadata": {"name": "a", "finalizers": ["example.com/f"]}})).await;
+    api.create(maps, &json!({"metadata": {"name": "b"}})).await;
+    let (_, before) = api.get(maps).await;
+    for (method, path, body, code) in [
+        // Preconditions hold for each of a collection.
+        (Method::DELETE, maps, r#"{"preconditions": {"uid": "zzz"}}"#, 409),
+        (Method::DELETE, maps, r#"{"preconditions": {"resourceVersion": "1"}}"#, 409),
+        (Method::DELETE, &*format!("{maps}/b"), "[]", 400),
+        (Method::DELETE, &*format!("{maps}/b"), "\"b\"", 400),
+        (Method::DELETE, &*format!("{maps}/b?dryRun="), "", 422),
+        (Method::POST, &*format!("{maps}?dryRun="), r#"{"metadata": {"name": "c"}}"#, 422),
+        (Method::POST, &*format!("{maps}?dryRun=All&dryRun="), r#"{"metadata": {"name": "c"}}"#, 422),
+    ] {
+        let (got, answer) = api.send(method, path, "application/json", body).await;
+        assert_eq!(got, code, "{path} {body}: {answer}");
+        assert_eq!(api.get(maps).await.1["items"], before["items"], "{path} {body}");
+    }
+
+    // Nobody begins a deletion, or changes one, by writing that it is so; what is left out stays.
+    let one = format!("{maps}/a");
+    let stamp = json!({"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}});
+    let grace = json!({"metadata": {"deletionGracePeriodSeconds": 7}});
+    for patch in [&stamp, &grace] {
+        assert_eq!(api.merge(&one, patch).await.0, 422, "{patch}");
+    }
+    let options = json!({"preconditions": {"uid": held["metadata"]["uid"]}}).to_string();
+    let (code, going) = api.send(Method::DELETE, &one, "application/json", options).await;
+    assert_eq!(code, 200, "{going}");
+    let (code, answer) = api.merge(&one, &grace).await;
+    let why = "ConfigMap \"a\" is invalid: metadata.deletionGracePeriodSeconds: Invalid value: 7: field is immutable";
+    assert_eq!((code, answer["message"].as_str().unwrap()), (422, why));
+    let back = json!({"metadata": {"deletionTimestamp": null, "deletionGracePeriodSeconds": null}});
+    for patch in [&stamp, &back] {
+        let (code, answer) = api.merge(&one, patch).await;
+        assert_eq!((code, &answer["metadata"]), (200, &going["metadata"]), "{patch}");
+    }
+    assert_eq!(api.merge(&one, &json!({"metadata": {"finalizers": null}})).await.0, 200);
+    assert_eq!(api.get(&one).await.0, 404);
+}
+
+#[tokio::test]
+async fn any_version_comes_whole_and_says_where_it_ends() {
+    let api = Api::new().await;
+    let (maps, events) = ("/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/events");
+    for name in ["a", "b"] {
+        api.create(maps, &json!({"metadata": {"name": name}})).await;
+        api.create(events, &json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}})).await;
+    }
+    for (path, whole) in [
+        (format!("{maps}?resourceVersion=0&limit=1"), true),
+        (format!("{maps}?resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=1"), true),
+        (format!("{maps}?limit=1"), false),
+        (format!("{events}?resourceVersion=0&limit=1"), false),
+    ] {
+        let (_, list) = api.get(&path).await;
+        let found = (list["items"].as_array().unwrap().len() > 1, list["metadata"].get("continue").is_none());
+        assert_eq!(found, (whole, whole), "{path}");
+    }
+
+    let watch = format!("{maps}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true");
+    let old = "/api/v1/watch/namespaces/default/configmaps?timeoutSeconds=1&allowWatchBookmarks=true".to_owned();
+    for (path, told) in [(watch.clone(), true), (format!("{watch}&resourceVersion=0"), true), (old, false)] {
+        let text = String::from_utf8(ask(&api, &path, "application/json").await.2).unwrap();
+        let ends: Vec<usize> = text.match_indices("\"k8s.io/initial-events-end\":\"true\"").map(|(at, _)| at).collect();
+        assert_eq!(ends.len(), usize::from(told), "{path}: {text}");
+        assert!(ends.iter().all(|at| text.rfind("ADDED").is_some_and(|added| added < *at)), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_lives_for_as_long_as_asked() {
+    let api = Api::new().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    api.create(accounts, &json!({"metadata": {"name": "robot"}})).await;
+    let asked = json!({"spec": {"expirationSeconds": 315_360_000}});
+    let made = api.create(&format!("{accounts}/robot/token"), &asked).await;
+    assert_eq!(made["spec"]["expirationSeconds"], 315_360_000);
 }

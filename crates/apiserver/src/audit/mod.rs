@@ -110,8 +110,8 @@ fn begun(real: &Arc<User>, acting: &Acting, parts: &Parts, id: String, now: Stri
     if let Some(constraint) = &acting.constraint {
         event["authenticationMetadata"] = json!({"impersonationConstraint": constraint});
     }
-    if let Some(agent) = parts.headers.get(http::header::USER_AGENT).and_then(|own| own.to_str().ok()) {
-        event["userAgent"] = agent.into();
+    if let Some(agent) = parts.headers.get(http::header::USER_AGENT) {
+        event["userAgent"] = String::from_utf8_lossy(agent.as_bytes()).into();
     }
     event
 }
@@ -165,7 +165,7 @@ impl Record {
 
     /// The body that was sent.
     pub fn sent(&mut self, headers: &HeaderMap, body: &[u8]) {
-        if crate::media::content_type(headers).contains("json") {
+        if crate::media::content_type(headers).to_ascii_lowercase().contains("json") {
             self.sent_json(body);
         }
     }

@@ -248,7 +248,8 @@ fn compress(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<
 
 fn body(headers: &HeaderMap, compressed: &Bytes, kind: &'static str) -> Response<Body> {
     let accept = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    if accept.flat_map(|list| list.split(',')).any(|of| of.trim().starts_with("gzip")) {
+    let is_refused = |of: &str| of.split_once("q=").is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0));
+    if accept.flat_map(|list| list.split(',')).any(|of| of.trim().starts_with("gzip") && !is_refused(of)) {
         let mut response = answer(200, Body::whole(compressed.clone()), kind);
         put(&mut response, header::CONTENT_ENCODING, "gzip");
         return response;

@@ -252,6 +252,7 @@ async fn documents_are_cached_by_hash() {
     let mut unpacked = Vec::new();
     GzDecoder::new(&*response.into_body().into_bytes()).read_to_end(&mut unpacked).expect("gzip");
     assert_eq!(unpacked, plain);
+    assert!(!get(path, None, &[("accept-encoding", "gzip;q=0")]).headers().contains_key("content-encoding"));
 
     assert_eq!(get(path, None, &[("if-none-match", &etag)]).status(), StatusCode::NOT_MODIFIED);
     let response = get(path, Some("old"), &[]);

@@ -43,13 +43,18 @@ impl Context {
             if self.query.get("orphanDependents").is_some() {
                 object["orphanDependents"] = self.query.flag("orphanDependents").into();
             }
-            let dry: Vec<&str> = self.query.all("dryRun").filter(|value| !value.is_empty()).collect();
+            let dry: Vec<&str> = self.query.all("dryRun").collect();
             if !dry.is_empty() {
                 object["dryRun"] = dry.into();
             }
             object
         } else {
             let (value, _) = self.parse(body, kinds::schema_of("", "v1", "DeleteOptions"))?;
+            if !(value.is_object() || value.is_null()) {
+                return Err(Status::bad_request(
+                    "couldn't get version/kind; json parse error: the body must be an object",
+                ));
+            }
             let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
             if kind != "DeleteOptions" {
                 return Err(Status::bad_request(format!("the body of a deletion must be DeleteOptions, not {kind}")));
@@ -301,10 +306,7 @@ impl Context {
 
     /// `DELETE` of all objects that a request selects; gives those it deleted.
     pub async fn delete_collection(&self, body: Bytes, list: &ListOptions) -> Result<Page, Status> {
-        let mut options = self.delete_options(&body)?;
-        // Preconditions are about one object.
-        options.uid = None;
-        let options = &options;
+        let options = &self.delete_options(&body)?;
         let page = self.page(list).await?;
         for entry in &page.entries {
             let (namespace, name) = match entry.key.split_once('/') {

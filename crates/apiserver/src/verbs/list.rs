@@ -76,6 +76,11 @@ impl Context {
         Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors))
     }
 
+    /// Whether a real server has a cache of the resource, which it has of all but events.
+    fn is_cached(&self) -> bool {
+        !matches!(self.resource.gk(), ("" | "events.k8s.io", "Event"))
+    }
+
     /// The objects that a request is about.
     pub async fn page(&self, options: &ListOptions) -> Result<Page, Status> {
         self.check_list_options(options)?;
@@ -101,7 +106,9 @@ impl Context {
         }
         let prefix = self.resource.prefix(&self.info.namespace);
         let everything = selection.is_everything();
-        let limit = (options.limit > 0).then_some(options.limit);
+        // Whoever takes any version gets all of it, as from a real server's cache, and asks for no second page.
+        let whole = options.resource_version == "0" && start_after.is_none() && self.is_cached();
+        let limit = (options.limit > 0 && !whole).then_some(options.limit);
         let range = KeyRange {
             prefix: &prefix,
             start_after: start_after.as_deref(),

@@ -229,7 +229,6 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     if !errors.is_empty() {
         return Err(Status::invalid("authentication.k8s.io", "TokenRequest", "", &errors));
     }
-    let lifetime = seconds.min(365 * 24 * 3600);
     let audiences: Vec<String> =
         spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -268,18 +267,18 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         audiences: &audiences,
         bound: bound.as_ref().map(|(kind, name, uid)| (kind.as_str(), name.as_str(), uid.as_str())),
         now,
-        lifetime,
+        lifetime: seconds,
         id: cx.server.new_uid(),
     });
     let token = signed.ok_or_else(|| Status::internal("the token could not be signed"))?;
     request["metadata"] = json!({
         "name": cx.info.name, "namespace": cx.info.namespace, "uid": uid, "creationTimestamp": cx.server.now(),
     });
-    request["spec"]["expirationSeconds"] = lifetime.into();
+    request["spec"]["expirationSeconds"] = seconds.into();
     if request["spec"].get("boundObjectRef").is_none() {
         request["spec"]["boundObjectRef"] = Value::Null;
     }
-    request["status"] = json!({"token": token, "expirationTimestamp": cx.server.time_in(lifetime)});
+    request["status"] = json!({"token": token, "expirationTimestamp": cx.server.time_in(seconds)});
     Ok(shown(cx, 201, &request, TOKEN_REQUEST))
 }
 

@@ -155,6 +155,10 @@ impl Context {
             return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors));
         }
         let mut options = options.clone();
+        // Who begins with what exists is told where that ends. Old paths are older than that.
+        if matches!(options.resource_version.as_str(), "" | "0") && self.query.flag("watch") {
+            options.send_initial_events.get_or_insert(true);
+        }
         // Old watch paths name one object.
         if !self.info.name.is_empty() && options.field_selector.is_empty() {
             options.field_selector = format!("metadata.name={}", self.info.name);
