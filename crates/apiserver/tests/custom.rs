@@ -98,6 +98,7 @@ async fn rules_decide_and_say_why() {
         "x-kubernetes-validations": [
             {"rule": "self.min <= self.max", "message": "min must not exceed max"},
             {"rule": "self.min >= oldSelf.min", "messageExpression": "'min was ' + string(oldSelf.min)", "fieldPath": ".min", "reason": "FieldValueForbidden"},
+            {"rule": "self.max < 100", "message": "is not said", "fieldPath": ".max", "reason": "FieldValueDuplicate"},
         ],
         "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}},
     });
@@ -110,6 +111,8 @@ async fn rules_decide_and_say_why() {
     api.define(&crd("widgets", "Widget", json!([version("v1", bounded)]))).await;
     let (code, status) = api.post(WIDGETS, &widget("a", json!({"min": 2, "max": 1}))).await;
     assert_eq!((code, causes(&status)), (422, vec!["spec: Invalid value: min must not exceed max".to_owned()]));
+    let (code, status) = api.post(WIDGETS, &widget("a", json!({"min": 2, "max": 100}))).await;
+    assert_eq!((code, causes(&status)), (422, vec!["spec.max: Duplicate value".to_owned()]));
     api.create(WIDGETS, &widget("a", json!({"min": 2, "max": 3}))).await;
     let (code, status) = api.merge(&format!("{WIDGETS}/a"), &json!({"spec": {"min": 1}})).await;
     assert_eq!((code, causes(&status)), (422, vec!["spec.min: Forbidden: min must not shrink".to_owned()]));
@@ -219,6 +222,27 @@ async fn no_definition_waits_for_one_that_says_odd_things() {
     assert_eq!(api.delete(&path).await.0, 200);
     api.define(&crd("widgets", "Widget", json!([version("v1", json!({"type": "object"}))]))).await;
     api.eventually(&path, |code, _| code == 404).await;
+}
+
+#[tokio::test]
+async fn a_scale_that_fits_nothing_is_refused() {
+    let api = Api::new().await;
+    let spec = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+    let mut v1 = version("v1", spec);
+    v1["subresources"]["scale"] = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.n"});
+    api.define(&crd("widgets", "Widget", json!([v1]))).await;
+    api.create(WIDGETS, &widget("a", json!({"replicas": 1}))).await;
+    let path = format!("{WIDGETS}/a/scale");
+    let other = json!({"metadata": {"name": "b", "namespace": "default"}, "spec": {"replicas": 7}});
+    let (code, status) = api.put(&path, &other).await;
+    let expected = "the name of the object (b) does not match the name on the URL (a)";
+    assert_eq!((code, &status["message"]), (400, &expected.into()));
+    for replicas in [json!("x"), json!(2147483648_i64)] {
+        let (code, status) = api.merge(&path, &json!({"spec": {"replicas": replicas}})).await;
+        assert_eq!((code, &status["reason"]), (422, &"Invalid".into()), "{status}");
+        assert!(causes(&status)[0].starts_with("patch: Invalid value: "), "{status}");
+    }
+    assert_eq!(api.get(&path).await.1["spec"]["replicas"], 1);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number, Value};
 
 mod envelope;
+mod surrogates;
 
 pub use envelope::{Envelope, EnvelopeMeta, Text};
 
@@ -35,7 +36,8 @@ pub fn duplicate(path: &str) -> String {
     format!("duplicate field {}", crate::field::quote(path))
 }
 
-/// Reads one value that is the whole text. Bytes that are no UTF-8 become U+FFFD, as Go does it.
+/// Reads one value that is the whole text. Bytes that are no UTF-8 become U+FFFD, as Go does it, and so
+/// do halves of surrogate pairs.
 ///
 /// ```
 /// use conductor_machinery::json;
@@ -48,7 +50,14 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
     if text.trim_ascii().is_empty() {
         return Err(ParseError("unexpected end of JSON input".to_owned()));
     }
-    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    read(&text).or_else(|error| match surrogates::replaced(&text) {
+        Some(text) => read(&text),
+        None => Err(error),
+    })
+}
+
+fn read(text: &str) -> Result<Parsed, ParseError> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
     // The visitor counts the depth itself.
     deserializer.disable_recursion_limit();
     let parsed = from_deserializer(&mut deserializer).map_err(|error| ParseError(error.to_string()))?;

@@ -386,7 +386,9 @@ fn check(
                     _ => None,
                 }
             });
-            let error = Error::new(rule.reason, &at, shown(rules, new), computed.unwrap_or(said));
+            // Kubernetes' own mistakes of this kind have no message, so those of rules lose theirs.
+            let said = if rule.reason == Kind::Duplicate { String::new() } else { computed.unwrap_or(said) };
+            let error = Error::new(rule.reason, &at, shown(rules, new), said);
             if unchanged && !rule.uses_old {
                 found.warnings.push(error.to_string());
             } else {

@@ -43,7 +43,11 @@ pub async fn write(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> 
     let put = cx.info.verb == "update";
     let mut options = cx.write_options(if put { "UpdateOptions" } else { "PatchOptions" })?;
     let wanted = match put {
-        true => Wanted::Whole(cx.decode_as(&body, SCALE, &options)?),
+        true => {
+            let scale = cx.decode_as(&body, SCALE, &options)?;
+            cx.check_name(&scale)?;
+            Wanted::Whole(scale)
+        }
         false => {
             let (patch, problems) = cx.read_patch(&body)?;
             Wanted::Patch(patch, problems)
@@ -192,7 +196,11 @@ fn changed_scale(
         }
         Wanted::Patch(patch, problems) => {
             let patched = patch.change(current, schema)?;
-            let decoded = crate::resource::decode_builtin(schema, SCALE.2, SCALE.1, patched)?;
+            let decoded = crate::resource::decode_builtin(schema, SCALE.2, SCALE.1, patched).map_err(|status| {
+                let what = "Scale in version \"v1\" cannot be handled as a Scale: ";
+                let why = status.message.strip_prefix(what).unwrap_or(&status.message).to_owned();
+                if status.code == 400 { patch.refused(current, schema, why) } else { status }
+            })?;
             let problems = problems.iter().cloned().chain(decoded.strict).collect();
             cx.object_to(problems, options, |list| {
                 patch.refused(current, schema, format!("strict decoding error: {list}"))
