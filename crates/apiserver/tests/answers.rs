@@ -306,3 +306,28 @@ async fn a_token_lives_for_as_long_as_asked() {
     let made = api.create(&format!("{accounts}/robot/token"), &asked).await;
     assert_eq!(made["spec"]["expirationSeconds"], 315_360_000);
 }
+
+#[tokio::test]
+async fn connections_that_lead_nowhere_are_refused() {
+    let api = Api::new().await;
+    let ports = json!([{"name": "a", "port": 80}]);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": ports}});
+    api.create("/api/v1/namespaces/default/services", &service).await;
+    let nobody = "no endpoints available for service \"s\"";
+    for (path, expected) in [
+        ("services/s/proxy", (503, nobody)),
+        ("services/s:a/proxy/x", (503, nobody)),
+        ("services/http:s:80/proxy/", (503, nobody)),
+        ("services/s:81/proxy/", (503, "no service port 81 found for service \"s\"")),
+        ("services/none:81/proxy/", (404, "services \"none\" not found")),
+        ("services/a:b:c:d/proxy/", (400, "invalid service request \"a:b:c:d\"")),
+        ("pods/none/log", (404, "pods \"none\" not found")),
+        (
+            "pods/none/log?limitBytes=0",
+            (422, "PodLogOptions \"none\" is invalid: limitBytes: Invalid value: 0: must be greater than 0"),
+        ),
+    ] {
+        let (code, status) = api.get(&format!("/api/v1/namespaces/default/{path}")).await;
+        assert_eq!((code, status["message"].as_str().unwrap_or_default()), expected, "{path}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The verbs of the API.
 
+mod connect;
 pub mod delete;
 pub mod eviction;
 pub mod get;

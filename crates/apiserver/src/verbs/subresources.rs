@@ -60,8 +60,12 @@ async fn no_node(cx: &Context, container: Option<&str>) -> Result<Status, Status
             return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
         }
     }
+    Ok(needs_node(cx))
+}
+
+fn needs_node(cx: &Context) -> Status {
     let part = format!("{}/{}", cx.resource.plural, cx.info.subresource);
-    Ok(Status::new(501, "NotImplemented", format!("{part} needs a node that runs the Pod; this server has none")))
+    Status::new(501, "NotImplemented", format!("{part} needs a node that runs the Pod; this server has none"))
 }
 
 /// Refuses a container that a Pod has not, or none where there are several.
@@ -86,6 +90,7 @@ fn choose_container(pod: &Value, wanted: &str) -> Result<(), Status> {
 
 /// `pods/log`: a Pod on no node has said nothing yet.
 async fn log(cx: &Context) -> Result<Response<Body>, Status> {
+    super::connect::check_log_options(&cx.query, &cx.info.name)?;
     let pod = stored(cx).await?;
     choose_container(&pod, cx.query.get("container").unwrap_or_default())?;
     match pod["spec"]["nodeName"].as_str().unwrap_or_default() {
@@ -124,6 +129,10 @@ async fn connect(cx: &Context, kind: &str) -> Result<Response<Body>, Status> {
     let mut attributes = cx.attributes(&view, Operation::Connect, &cx.info.name, options, &Value::Null, false);
     cx.mutate(&mut attributes).await?;
     cx.judge(&mut attributes).await?;
+    if cx.resource.gk() == ("", "Service") {
+        super::connect::check_service(cx)?;
+        return Err(needs_node(cx));
+    }
     if cx.info.subresource == "proxy" {
         return Err(no_node(cx, None).await?);
     }
