@@ -339,8 +339,13 @@ fn what_vanished_is_lost_never_replaced_and_heals() {
     api.objects.insert(r.clone(), kept);
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
-    // what is released all the same is scrubbed, and not given back with its data gone
+    // released under its claim, by whatever mistake, it is the claim's again before anything is done to it
     api.patch(&r, &json!({"status": {"phase": "Released"}}), true);
+    api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &db)), ("Bound", "Bound"));
+    // free again by somebody's word, it might have been anyone's meanwhile
+    api.patch(&r, &json!({"status": {"phase": "Available"}}), true);
     api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
     api.settle(&kind);
     assert_eq!((phase(&api, &r), phase(&api, &db)), ("Available", "Lost"));

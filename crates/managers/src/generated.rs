@@ -114,18 +114,18 @@ impl Desk {
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
             if broken.purpose == CLASS_STANDS_IN && broken.failure.code == 403 {
                 let message = format!("it may not be of the class it would have: {}", broken.failure.message);
-                self.send(refused_claim(&object, &message, &time)).await?;
+                self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
             if broken.purpose == GRANTED && broken.failure.code == 403 {
                 let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
                 let message = format!("what class {name} makes is more than it may have: {}", broken.failure.message);
-                self.send(refused_claim(&object, &message, &time)).await?;
+                self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
             if broken.purpose == SAY_BOUND && broken.failure.code == 403 && !bound {
-                let advice = "ask for less than all of it, or have the quota raised";
-                let message =
-                    format!("what {wanted} has is more than it may have: {}: {advice}", broken.failure.message);
-                self.send(refused_claim(&object, &message, &time)).await?;
+                let said = broken.failure.message.split_once("): ").map_or(&*broken.failure.message, |(_, said)| said);
+                let advice = "ask for a part of it, or have the quota raised";
+                let message = format!("what {wanted} has is more than it may have: {said}: {advice}");
+                self.send(refused_claim(&object, "OverQuota", &message, &time)).await?;
             }
             if broken.purpose == "make a resource for the claim" && broken.failure.is_refusal() {
                 let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
@@ -133,11 +133,11 @@ impl Desk {
                 let said = broken.failure.message.split_once("): ").map_or(&*broken.failure.message, |(_, said)| said);
                 let advice = "say more on the claim, or what the class offers";
                 let message = format!("class {name} cannot make it: {said}: {advice}");
-                self.send(refused_claim(&object, &message, &time)).await?;
+                self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
             if broken.purpose.starts_with("write the connection") && broken.failure.is_refusal() {
                 let message = format!("its connection details cannot be written: {}", broken.failure.message);
-                self.send(refused_claim(&object, &message, &time)).await?;
+                self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
             return Err(broken.into());
         }
@@ -146,12 +146,13 @@ impl Desk {
         Ok(if again { Outcome::Later(Duration::from_secs(5)) } else { Outcome::Settled })
     }
 
-    /// A claim that has a resource which refers to nobody any more, as the API server has it.
-    async fn torn(&self, resource: &Value) -> Result<Option<Value>, crate::api::Failure> {
+    /// The claims that have a resource which refers to nobody any more, as the API server has them.
+    async fn torn(&self, resource: &Value) -> Result<Vec<Value>, crate::api::Failure> {
         // a reservation is no reference: whoever applies one again takes the reference away
         let mut refs = resource["spec"]["claimRefs"].as_array().into_iter().flatten();
-        if refs.any(|r| !text(&r["uid"]).is_empty()) || !is_used(resource) {
-            return Ok(None);
+        let released = text(&resource["status"]["phase"]) == "Released";
+        if refs.any(|r| !text(&r["uid"]).is_empty()) || !(released || is_used(resource)) {
+            return Ok(Vec::new());
         }
         let name = text(&resource["metadata"]["name"]);
         let keys: Vec<Key> = {
@@ -160,13 +161,16 @@ impl Desk {
             state.claims.iter().filter(|(_, seen)| names(seen)).map(|(key, _)| key.clone()).collect()
         };
         let (api_version, kind) = self.kind.claim();
+        let mut torn = Vec::new();
         for (namespace, name) in keys {
             let claim = self.cx.api.get(&api_version, kind, &namespace, &name).await?;
-            if let Some(claim) = claim.filter(|claim| is_torn(resource, claim)) {
-                return Ok(Some(claim));
-            }
+            torn.extend(claim.filter(|claim| is_torn(resource, claim)));
         }
-        Ok(None)
+        // who is bound before who is lost
+        torn.sort_by_key(|claim| {
+            (text(&claim["status"]["phase"]) != "Bound", text(&claim["metadata"]["uid"]).to_owned())
+        });
+        Ok(torn)
     }
 
     pub(crate) async fn generated_resource(
@@ -233,7 +237,7 @@ impl Desk {
         let plan = resource(&ResourceScene {
             kind,
             resource: &object,
-            torn: torn.as_ref(),
+            torn: &torn,
             claims: &presence,
             found: &found,
             expressions: &self.cx.evaluator,

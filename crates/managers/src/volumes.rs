@@ -78,7 +78,10 @@ impl Desk {
                 return Err(failure.into());
             }
         };
-        let class = self.state.lock().classes.get(text(&claim["spec"]["storageClassName"])).cloned();
+        let class = {
+            let state = self.state.lock();
+            state.index.class_of(&ask).and_then(|name| state.classes.get(name.as_ref()).cloned())
+        };
         let time = now();
         let plan = volume_claim(&VolumeClaimScene {
             claim: &claim,

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
-use crate::lifecycle::claim::{ClaimScene, claims_text, deleting, holds, is_shared, phase, references, uid};
+use crate::lifecycle::claim::{
+    ClaimScene, RESOURCE_FAILED, claims_text, deleting, holds, is_shared, leaves, phase, references, uid,
+};
 use crate::lifecycle::connection::connection_writes;
 use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
@@ -62,14 +64,15 @@ fn wrong_amount(rules: &Rules, ask: &Ask, reported: &Value) -> Option<String> {
 pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     let (claim, rules) = (scene.claim, scene.kind.rules());
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
-    // what is behind one that is to go, and was never used, may be gone already; who names it, it waits for
-    if deleting(resource) && phase(resource) != "Bound" && claim["spec"]["resourceName"].as_str() != Some(name) {
+    let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
+    if leaves(resource, claim) {
         return;
     }
     let mut refs = references(resource);
     if !holds(resource, claim) {
         let takes = matches!(phase(resource), "Available" | "Bound") && !deleting(resource);
-        let Some(referring) = referring(&rules, resource, claim).filter(|_| takes) else { return };
+        let ask = crate::extract::ask(&rules, claim, true, None).ok().filter(|_| takes);
+        let Some(referring) = ask.and_then(|ask| referring(&rules, resource, claim, &ask)) else { return };
         refs = referring;
         let mut patch = json!({"spec": {"claimRefs": refs}});
         if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true) {
@@ -77,17 +80,20 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         }
         plan.patch(resource, patch, "refer to the claim");
     }
-    let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
     // What was made for the claim says Bound before the claim names it: until then it may be removed, and a claim that names what is gone
     // would wait for it for ever. Anything else is named first: a claim that goes in between does not cost it its life.
+    let held = finalizer(claim, CLAIM_FINALIZER, true);
     if own {
+        if let Some(list) = &held {
+            plan.patch(claim, json!({"metadata": {"finalizers": list}}), "hold the claim while it has a resource");
+        }
         say_bound(resource, &refs, scene.now, plan);
     }
     let mut patch = Map::new();
     if claim["spec"]["resourceName"].as_str() != Some(name) {
         patch.insert("spec".into(), json!({"resourceName": name}));
     }
-    if let Some(list) = finalizer(claim, CLAIM_FINALIZER, true) {
+    if let Some(list) = held.filter(|_| !own) {
         patch.insert("metadata".into(), json!({"finalizers": list}));
     }
     if !patch.is_empty() {
@@ -184,12 +190,20 @@ fn say_bound(resource: &Value, refs: &[Value], now: &str, plan: &mut Plan) {
     }
 }
 
-/// Whether a claim has a resource from which somebody took the reference to it. A claim that lets go says Released on the resource first.
+/// Whether a claim has a resource from which somebody took the reference to it. A claim that lets go says Released on the resource first,
+/// so one that stays and says Bound has it even then: nothing is done to it before this is asked.
 pub fn is_torn(resource: &Value, claim: &Value) -> bool {
-    let held = !deleting(claim) || finalizer(claim, CLAIM_FINALIZER, false).is_some();
-    held && matches!(phase(claim), "Bound" | "Lost")
-        && is_used(resource)
-        && claim["spec"]["resourceName"] == resource["metadata"]["name"]
+    let stays = !deleting(claim);
+    let held = stays || finalizer(claim, CLAIM_FINALIZER, false).is_some();
+    let has = match phase(claim) {
+        "Bound" => (held && is_used(resource)) || (stays && phase(resource) == "Released"),
+        // lost with what is behind it, not with the resource, which may have been another's since
+        "Lost" => {
+            held && phase(resource) == "Failed" && is_used(resource) && claim["status"]["reason"] == RESOURCE_FAILED
+        }
+        _ => false,
+    };
+    has && claim["spec"]["resourceName"] == resource["metadata"]["name"]
         && claim["status"]["resourceUid"].as_str() == Some(uid(resource))
         && !holds(resource, claim)
 }
@@ -200,27 +214,47 @@ pub fn is_used(resource: &Value) -> bool {
     phase(resource) == "Bound" || (phase(resource) == "Failed" && used)
 }
 
-/// Puts the reference back that [`is_torn`] misses, if there is room for it: a resource is not taken from under its claim by an edit.
-pub(super) fn mend(kind: &ResourceType, resource: &Value, claim: &Value, plan: &mut Plan) -> bool {
-    let Some(refs) = referring(&kind.rules(), resource, claim) else { return false };
+/// Puts the references back that [`is_torn`] misses, if there is room for them: a resource is not taken from under its claims by an edit.
+pub(super) fn mend(kind: &ResourceType, resource: &Value, claims: &[&Value], now: &str, plan: &mut Plan) -> bool {
+    let rules = kind.rules();
+    let mut mended = resource.clone();
+    let mut events = Vec::new();
+    for claim in claims {
+        // what it had: it may have asked for more meanwhile
+        let Ok(mut ask) = crate::extract::ask(&rules, claim, true, None) else { continue };
+        for (lower, capacity) in ask.lower.iter_mut().zip(&rules.capacities) {
+            let has = Amount::from_json(&claim["status"]["capacity"][capacity.name.as_ref()]);
+            *lower = has.map_or(*lower, |has| has.min(*lower));
+        }
+        let Some(refs) = referring(&rules, &mended, claim, &ask) else { continue };
+        mended["spec"]["claimRefs"] = json!(refs);
+        let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
+        events.push(format!(
+            "its reference to claim {}/{} was removed and is there again: delete the claim to release it",
+            text("namespace"),
+            text("name")
+        ));
+    }
+    if events.is_empty() {
+        return false;
+    }
+    let refs = references(&mended);
     let mut patch = json!({"spec": {"claimRefs": refs}});
     if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true).filter(|_| !deleting(resource)) {
         patch["metadata"] = json!({"finalizers": list});
     }
     plan.patch(resource, patch, "refer to the claim again");
-    let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
-    let message = format!(
-        "its reference to claim {}/{} was removed and is there again: delete the claim to release it",
-        text("namespace"),
-        text("name")
-    );
-    plan.event(resource, true, "StillBound", message);
+    if phase(resource) == "Released" {
+        say_bound(resource, &refs, now, plan);
+    }
+    events.into_iter().for_each(|message| plan.event(resource, true, "StillBound", message));
     true
 }
 
 /// What a claim gets of which it asked for no amount: it is charged for that; null: nothing.
 fn unasked(rules: &Rules, claim: &Value, capacity: &Value) -> Value {
-    let asks = |name: &str| !claim["spec"]["resources"]["requests"][name].is_null();
+    let asked = |name: &str| Amount::from_json(&claim["spec"]["resources"]["requests"][name]).unwrap_or_default();
+    let asks = |name: &str| asked(name) > Amount::ZERO;
     let got = rules.capacities.iter().filter(|c| !asks(&c.name) && !capacity[c.name.as_ref()].is_null());
     let got: Map<String, Value> = got.map(|c| (c.name.to_string(), capacity[c.name.as_ref()].clone())).collect();
     if got.is_empty() { Value::Null } else { Value::Object(got) }
@@ -252,9 +286,8 @@ fn offered(rules: &Rules, resource: &Value) -> Value {
 }
 
 /// The references with this claim among them; `None` if there is no room, which a fresh look will see.
-fn referring(rules: &Rules, resource: &Value, claim: &Value) -> Option<Vec<Value>> {
+fn referring(rules: &Rules, resource: &Value, claim: &Value, ask: &Ask) -> Option<Vec<Value>> {
     let seen = crate::extract::offer(rules, resource);
-    let ask = crate::extract::ask(rules, claim, true, None).ok()?;
     let mut refs = references(resource);
     let amounts: Map<String, Value> = rules
         .capacities

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::lifecycle::PROVISIONED_FOR;
 use crate::lifecycle::binding::{bind, is_torn, mend, misfit};
 use crate::lifecycle::connection::Connection;
 use crate::lifecycle::making::{give_back, is_superseded, provision, renew};
@@ -86,7 +87,7 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
         return plan;
     }
     let torn = scene.resource.filter(|resource| is_torn(resource, scene.claim));
-    if torn.is_some_and(|resource| mend(scene.kind, resource, scene.claim, &mut plan)) {
+    if torn.is_some_and(|resource| mend(scene.kind, resource, &[scene.claim], scene.now, &mut plan)) {
         return plan;
     }
     let bound = phase(scene.claim) == "Bound" || phase(scene.claim) == "Lost";
@@ -155,14 +156,14 @@ pub fn unreadable_claim(claim: &Value, errors: &[crate::errors::FieldError], now
     plan
 }
 
-/// What is to be written about a claim whose resource the API server does not let be made: why.
-pub fn refused_claim(claim: &Value, message: &str, now: &str) -> Plan {
+/// What is to be written about a claim that the API server does not let have what it would get: why.
+pub fn refused_claim(claim: &Value, reason: &'static str, message: &str, now: &str) -> Plan {
     let mut plan = Plan::default();
-    let condition = Condition::new("Bound", false, "ProvisioningFailed", message);
-    let fields = json!({"phase": "Pending", "reason": "ProvisioningFailed", "message": message});
+    let condition = Condition::new("Bound", false, reason, message);
+    let fields = json!({"phase": "Pending", "reason": reason, "message": message});
     if let Some(status) = status_patch(claim, fields, &[condition], now) {
         plan.patch_status(claim, status, "say why the claim waits");
-        plan.event(claim, true, "ProvisioningFailed", message);
+        plan.event(claim, true, reason, message);
     }
     plan
 }
@@ -196,11 +197,16 @@ pub(super) fn reserved_for(resource: &Value, claim: &Value) -> bool {
     })
 }
 
-/// A resource that is being deleted still serves the claims it is bound to, and those that name it; it takes no new ones.
-fn leaves(resource: &Value, claim: &Value) -> bool {
+/// A resource that is being deleted still serves the claims it is bound to, and waits for those that name it; it takes no new ones. What
+/// was made for the claim and never bound may be gone already.
+pub(super) fn leaves(resource: &Value, claim: &Value) -> bool {
     let named = claim["spec"]["resourceName"].as_str() == resource["metadata"]["name"].as_str();
-    deleting(resource) && phase(resource) != "Bound" && !named
+    let own = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
+    deleting(resource) && phase(resource) != "Bound" && (own || !named)
 }
+
+/// The reason of a claim that is lost with what is behind its resource.
+pub(super) const RESOURCE_FAILED: &str = "ResourceFailed";
 
 fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
     let kind = &scene.kind.names.resource;
@@ -208,7 +214,7 @@ fn lost(scene: &ClaimScene<'_>, named: &str, plan: &mut Plan) {
         None => ("ResourceGone", format!("{kind} {named} is gone: restore it under this name, or delete the claim")),
         Some(resource) if holds(resource, scene.claim) => {
             let why = resource["status"]["message"].as_str().unwrap_or("its conditions say why");
-            ("ResourceFailed", format!("{kind} {named} is {}: {why}", phase(resource)))
+            (RESOURCE_FAILED, format!("{kind} {named} is {}: {why}", phase(resource)))
         }
         Some(_) => (
             "ResourceTaken",

@@ -8,6 +8,7 @@ use crate::amount::Amount;
 use crate::extract::{class_fields, class_view};
 use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, holds, references, uid};
 use crate::lifecycle::implementation::implementations;
+use crate::lifecycle::reclaim::is_nobody_elses;
 use crate::lifecycle::resource::is_unused;
 use crate::lifecycle::waiting::{pending, pending_with};
 use crate::lifecycle::write::Plan;
@@ -50,7 +51,11 @@ pub(super) fn is_superseded(scene: &ClaimScene<'_>, resource: &Value) -> bool {
     let made = resource["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
     let named = claim["spec"]["resourceName"].as_str().is_some_and(|name| !name.is_empty());
     let own = references(resource).into_iter().find(|r| r["uid"].as_str() == Some(uid(claim)));
-    let Some(own) = own.filter(|_| made && !named && is_unused(resource) && !deleting(resource)) else { return false };
+    let Some(own) =
+        own.filter(|_| made && !named && is_unused(resource) && is_nobody_elses(resource) && !deleting(resource))
+    else {
+        return false;
+    };
     let Ok(ask) = crate::extract::ask(&rules, claim, true, None) else { return false };
     // as it was to be: what is reported otherwise is its class's mistake, and would be so again
     let mut intended = resource.clone();
@@ -84,7 +89,8 @@ pub(super) fn give_back(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Pla
         scene.kind.names.resource
     );
     // the claim first: whoever looked at an older one is overtaken here
-    pending(scene, "Provisioning", &message, &[], plan);
+    // and is no longer charged for it
+    pending_with(scene, "Provisioning", &message, &[], json!({"granted": null}), GRANTED, plan);
     plan.delete(resource, "the claim asks for something else now");
 }
 
@@ -122,6 +128,11 @@ pub(super) fn provision(scene: &ClaimScene<'_>, class: &str, made: &Made, plan: 
     let (claim, kind) = (scene.claim, scene.kind);
     let name = ClaimScene::made_name(kind, claim);
     if let Some(taken) = scene.resource.filter(|r| r["metadata"]["name"].as_str() == Some(&name)) {
+        let own = taken["metadata"]["annotations"][PROVISIONED_FOR].as_str() == Some(uid(claim));
+        if own && deleting(taken) {
+            let message = format!("{} {name} is removed first, and then made anew", kind.names.resource);
+            return pending(scene, "Provisioning", &message, &[], plan);
+        }
         if !holds(taken, claim) {
             let message = format!(
                 "{} {name} exists and is not this claim's: remove it or make the claim anew",

@@ -6,7 +6,7 @@ use crate::lifecycle::claim::{deleting, phase, references};
 use crate::lifecycle::resource::{ResourceScene, called, is_unused, lost, made_in_vain, ours, policy, say, shut};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{RESOURCE_FINALIZER, RETAINED, SCRUB_ASKED};
+use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER, RETAINED, SCRUB_ASKED};
 use crate::views::Reclaim;
 
 /// What becomes of a resource that nobody uses any more.
@@ -120,9 +120,17 @@ pub(super) fn in_use(resource: &Value) -> Option<String> {
     Some(format!("used by claim {}/{}{more}: it goes when they are gone", text("namespace"), text("name")))
 }
 
+/// Whether a resource refers to no claim but the one that it was made for.
+pub(super) fn is_nobody_elses(resource: &Value) -> bool {
+    let own = &resource["metadata"]["annotations"][PROVISIONED_FOR];
+    references(resource).iter().all(|r| r["uid"] == *own)
+}
+
 /// What was made for a claim and could never be bound to it holds nothing: the claim gets another.
 fn is_never_used(resource: &Value) -> bool {
-    is_unused(resource) && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed")
+    is_unused(resource)
+        && matches!(phase(resource), "" | "Pending" | "Provisioning" | "Available" | "Failed")
+        && is_nobody_elses(resource)
 }
 
 /// A resource on its way out that nobody uses: by its policy with or without its implementation.

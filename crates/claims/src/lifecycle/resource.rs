@@ -47,8 +47,8 @@ pub struct ResourceScene<'s> {
     pub resource: &'s Value,
     /// Whether a claim with this uid is there.
     pub claims: &'s dyn Fn(&str) -> Presence<'s>,
-    /// A claim that says it is bound to this very resource, which refers to nobody: somebody took the reference away.
-    pub torn: Option<&'s Value>,
+    /// Claims that have this very resource, which refers to nobody: somebody took the references away.
+    pub torn: &'s [Value],
     /// Its implementations, in the order of [`implementations`].
     pub found: &'s [Found<'s>],
     /// Evaluates templates and `readyWhen`.
@@ -74,8 +74,17 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     }
     let live: Vec<Value> =
         references(resource).into_iter().filter(|r| !r["uid"].as_str().unwrap_or_default().is_empty()).collect();
-    let torn = scene.torn.filter(|claim| is_torn(resource, claim));
-    if torn.is_some_and(|claim| mend(scene.kind, resource, claim, &mut plan)) {
+    let torn: Vec<&Value> = scene.torn.iter().filter(|claim| is_torn(resource, claim)).collect();
+    if let Some(first) = torn.first() {
+        if !mend(scene.kind, resource, &torn, scene.now, &mut plan) {
+            let text = |key: &str| first["metadata"][key].as_str().unwrap_or_default();
+            let message = format!(
+                "claim {}/{} has it, and there is no room for the reference to it: remove others from spec.claimRefs",
+                text("namespace"),
+                text("name")
+            );
+            say(scene, phase(resource), "Torn", &message, json!({}), &[], &mut plan);
+        }
         return plan;
     }
     acknowledge(scene, &live, &mut plan);

@@ -186,8 +186,6 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>, openapi: &[Va
 /// What is wrong with changes of what is behind a resource, once it is there: nobody would know of it any more.
 fn replaced(request: &Request<'_>) -> Option<FieldError> {
     let made = request.old["status"]["implementations"].as_array()?.iter().any(|made| !made["uid"].is_null());
-    // what is gone is left to nobody: something else may be adopted in its place
-    let made = made && request.old["status"]["reason"] != "ImplementationLost";
     let which = |template: &Value| {
         let version = template["apiVersion"].as_str().unwrap_or_default();
         (version.rsplit_once('/').map_or("", |(group, _)| group).to_owned(), template["kind"].clone())
@@ -204,7 +202,10 @@ fn replaced(request: &Request<'_>) -> Option<FieldError> {
         () => return None,
     };
     let message = "may not name other objects than those that are there: make another resource for them";
-    made.then(|| Path::root().field("spec").field(field).error(message))
+    // what was adopted and is gone is left to nobody: something else may be adopted in its place
+    let lost = request.old["status"]["reason"] == "ImplementationLost";
+    let instead = lost && old["implementationRef"].is_object() && new["implementationRef"].is_object();
+    (made && !instead).then(|| Path::root().field("spec").field(field).error(message))
 }
 
 /// What is wrong with changes of a resource that claims use: they were given what it was.

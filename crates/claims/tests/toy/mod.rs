@@ -228,13 +228,14 @@ impl Api {
             })
             .collect();
         let bound = |claim: &&Value| claim["spec"]["resourceName"] == object["metadata"]["name"];
-        let torn = truth.objects.values().filter(|o| o["kind"] == kind.names.claim.as_str()).find(bound);
         let mut refs = object["spec"]["claimRefs"].as_array().into_iter().flatten();
         let referred = refs.any(|r| r["uid"].as_str().is_some_and(|uid| !uid.is_empty()));
+        let claims = truth.objects.values().filter(|o| o["kind"] == kind.names.claim.as_str() && !referred);
+        let torn: Vec<Value> = claims.filter(bound).cloned().collect();
         resource(&ResourceScene {
             kind,
             resource: object,
-            torn: torn.filter(|_| !referred),
+            torn: &torn,
             claims: &|uid| match (self.by_uid(uid), truth.by_uid(uid)) {
                 // whether it names one that is to go is asked of the server itself
                 (_, Some(claim)) if is_leaving(object) => Presence::Alive(claim),

@@ -19,6 +19,9 @@ use crate::kind::Kind;
 /// How far the watches of claims and of resources may be apart before a claim is looked at because of it.
 const SHOWN: Duration = Duration::from_millis(50);
 
+/// How long a uid is.
+const UID: usize = 36;
+
 /// Which of a type's kinds a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -155,11 +158,20 @@ impl Desk {
     /// Claims that a change of their resource concerns: those it no longer refers to and, where a claim shows what its resource
     /// says, those it does.
     fn claims_concerned(&self, state: &State, before: Option<&Offer>, now: &Offer, items: &mut Vec<Item>) {
+        let mut reserved = Vec::new();
         let mut concern = |uid: &Arc<str>| {
             if let Some((namespace, name)) = state.claim_uids.get(uid) {
                 items.push(Item::Claim(namespace.clone(), name.clone()));
             }
         };
+        // whom it is reserved for anew, by name: a lost one waits for nothing else
+        for r in now.refs.iter().filter(|r| r.uid.is_empty()) {
+            let old = before.is_some_and(|b| b.refs.iter().any(|old| old == r));
+            let key = (r.namespace.clone(), r.name.clone());
+            if !old && state.claims.get(&key).is_some_and(|seen| !seen.bound) {
+                reserved.push(Item::Claim(key.0, key.1));
+            }
+        }
         let replaced = before.is_some_and(|b| b.uid != now.uid);
         for r in before.into_iter().flat_map(|b| b.refs.iter()).filter(|r| !r.uid.is_empty()) {
             if replaced || !now.refs.iter().any(|n| n.uid == r.uid) {
@@ -177,6 +189,7 @@ impl Desk {
                 concern(&r.uid);
             }
         }
+        items.append(&mut reserved);
     }
 
     /// Whether there is nothing to do about a resource, as far as can be seen from here: the common end of a bind.
@@ -213,8 +226,10 @@ impl Desk {
             state.wired.remove(name);
             state.tried.remove(name);
             state.pinned.remove(&Item::Resource(offer.name.clone()));
-            for r in &offer.refs {
-                if let Some((namespace, name)) = state.claim_uids.get(&r.uid) {
+            // and whom it was made for, by its name: it may have been removed to be made anew
+            let maker = name.get(name.len().saturating_sub(UID)..).unwrap_or_default();
+            for uid in offer.refs.iter().map(|r| r.uid.as_ref()).chain([maker]) {
+                if let Some((namespace, name)) = state.claim_uids.get(uid) {
                     items.push(Item::Claim(namespace.clone(), name.clone()));
                 }
             }
