@@ -134,19 +134,25 @@ impl Context {
         let renamed;
         let mut attributes = self.attributes(view, Operation::Create, &name, object, &nothing, options.dry_run);
         let mut checks = self.namespace_check(view, &namespace, &name)?;
-        let system: Vec<(&str, Value)> =
-            ["uid", "creationTimestamp"].map(|field| (field, attributes.object["metadata"][field].clone())).into();
+        // What the server gives comes after mutation, as in Kubernetes: what has no uid is being made.
+        let meta = meta_mut(&mut attributes.object);
+        let system = ["uid", "creationTimestamp"].map(|field| (field, meta.remove(field)));
         self.mutate(&mut attributes).await?;
-        if attributes.reinvocation.wanted {
+        let changed = attributes.reinvocation.wanted;
+        if changed {
             // What the server gives is not for others to change; a name is.
             self.place(&mut attributes.object)?;
-            let meta = meta_mut(&mut attributes.object);
-            system.into_iter().for_each(|(field, value)| drop(meta.insert(field.into(), value)));
+        }
+        let meta = meta_mut(&mut attributes.object);
+        for (field, value) in system {
+            meta.extend(value.map(|value| (field.to_owned(), value)));
+        }
+        if changed {
             meta.remove("resourceVersion");
             renamed = text(meta, "name").unwrap_or_default();
             attributes.name = &renamed;
-            attributes.shown = Default::default();
         }
+        attributes.shown = Default::default();
         let name = attributes.name.to_owned();
         resource.prepare_create(&mut attributes.object);
         crate::plugins::complete(self, view, &mut attributes.object, &nothing)?;

@@ -73,6 +73,30 @@ async fn expressions_change_objects() {
     assert_eq!(made["spec"]["containers"][0]["volumeMounts"].as_array().map(Vec::len), Some(1), "{made}");
 }
 
+/// What is being made has neither uid nor time before it is admitted, whoever changes it or not; it has both when it is judged.
+#[tokio::test]
+async fn what_the_server_gives_comes_after_mutation() {
+    let world = World::new().await;
+    let seen = "has(object.metadata.uid) || has(object.metadata.creationTimestamp) ? 'there' : 'none'";
+    mutation(
+        &world,
+        "m",
+        json!([apply(&format!("Object{{metadata: Object.metadata{{labels: {{'given': {seen}}}}}}}"))]),
+        json!({}),
+    )
+    .await;
+    let rules = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps", "secrets"]}]});
+    let judged = json!([{"expression": "has(object.metadata.uid) && has(object.metadata.creationTimestamp)"}]);
+    let policy = json!({"metadata": {"name": "v"}, "spec": {"matchConstraints": rules, "validations": judged}});
+    world.make(&format!("{GROUP}/validatingadmissionpolicies"), policy).await;
+    let binding = json!({"metadata": {"name": "v"}, "spec": {"policyName": "v", "validationActions": ["Deny"]}});
+    world.make(&format!("{GROUP}/validatingadmissionpolicybindings"), binding).await;
+    let made = world.make(MAPS, map("a", json!({}))).await;
+    assert_eq!(made["metadata"]["labels"]["given"], "none");
+    assert!(made["metadata"]["uid"].is_string() && made["metadata"]["creationTimestamp"].is_string(), "{made}");
+    world.make("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "a"}})).await;
+}
+
 #[tokio::test]
 async fn a_mutation_that_fails_refuses_unless_told_otherwise() {
     let world = World::new().await;
