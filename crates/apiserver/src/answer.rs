@@ -19,6 +19,7 @@ use crate::flow::Class;
 use crate::gate::Pass;
 use crate::heavy::{self, LARGE, aside, wait_aside};
 use crate::media::{self, Accept, Encoding, Form, Offer};
+use crate::metrics::Labels;
 use crate::request::{Query, RequestInfo};
 use crate::server::{Inner, OWN, Server};
 use crate::user::User;
@@ -71,8 +72,7 @@ impl Server {
                 return self.0.status_response(&status, JSON, &parts.headers);
             }
         };
-        let verb = info.verb.clone();
-        let resource = info.resource.clone();
+        let labels = Labels::of(&parts.method, &parts.headers, &query, &info);
         let mut noted = Noted::default();
         let mut body = Some(body);
         let work = self.answer(parts, query, info, &mut body, &mut noted);
@@ -84,7 +84,7 @@ impl Server {
         let mut response = match answered {
             Ok(response) => response,
             Err(_) => {
-                tracing::error!(%verb, resource, "a request panicked");
+                tracing::error!(request = %labels, "a request panicked");
                 let status = Status::internal("this request hit a bug in the server; the server goes on");
                 self.0.status_response(&status, JSON, &HeaderMap::new())
             }
@@ -111,7 +111,7 @@ impl Server {
             // Boxed: few requests have any, and all would make room for it.
             Box::pin(audit.operations(operations, &self.0.now_precisely())).await;
         }
-        self.0.metrics.request(&verb, &resource, response.status().as_u16(), started.elapsed());
+        self.0.metrics.request(labels, || self.0.catalog(), response.status().as_u16(), started.elapsed());
         response
     }
 

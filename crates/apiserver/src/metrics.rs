@@ -1,15 +1,104 @@
 //! What happened, in numbers, for Prometheus.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, Method, header};
 use parking_lot::Mutex;
 
+use crate::catalog::Catalog;
+use crate::request::{Query, RequestInfo};
 use crate::server::Inner;
 
-/// Upper bounds of the latency buckets, in seconds.
-const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+/// Upper bounds of the latency buckets, in seconds: Kubernetes' own, and two below, as this server is faster.
+const BUCKETS: [f64; 25] = [
+    0.001, 0.0025, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
+    15.0, 20.0, 30.0, 45.0, 60.0,
+];
+
+/// What a request is counted under. The names and their values are Kubernetes'.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Labels {
+    verb: &'static str,
+    dry_run: &'static str,
+    scope: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+}
+
+impl Labels {
+    /// The labels of a request.
+    pub fn of(method: &Method, headers: &HeaderMap, query: &Query, info: &RequestInfo) -> Labels {
+        let is_resource = !info.resource.is_empty();
+        let scope = match info {
+            info if !info.name.is_empty() || info.verb == "create" => "resource",
+            info if !info.namespace.is_empty() => "namespace",
+            _ if is_resource => "cluster",
+            _ => "",
+        };
+        let applies = || headers.get(header::CONTENT_TYPE).is_some_and(|own| own == "application/apply-patch+yaml");
+        let verb = match (method.as_str(), &*info.subresource) {
+            _ if info.verb == "watch" => "WATCH",
+            (_, "attach" | "exec" | "log" | "portforward" | "proxy") => "CONNECT",
+            ("GET" | "HEAD", _) => {
+                if matches!(scope, "namespace" | "cluster") {
+                    "LIST"
+                } else {
+                    "GET"
+                }
+            }
+            ("PATCH", _) if applies() => "APPLY",
+            ("POST", _) => "POST",
+            ("PUT", _) => "PUT",
+            ("PATCH", _) => "PATCH",
+            ("DELETE", _) => "DELETE",
+            _ => "other",
+        };
+        let dry_run = match query.all("dryRun").next() {
+            None => "",
+            Some(_) if query.all("dryRun").all(|value| value == "All") => "All",
+            Some(_) => "invalid",
+        };
+        let text = |own: &str| if is_resource { own.to_owned() } else { String::new() };
+        Labels {
+            verb,
+            dry_run,
+            scope,
+            group: text(&info.group),
+            version: text(&info.version),
+            resource: text(&info.resource),
+            subresource: text(&info.subresource),
+        }
+    }
+
+    /// The same for something that does not exist here. Its names are a client's: there may be any number.
+    fn nameless(self) -> Labels {
+        let none = String::new;
+        Labels { group: none(), version: none(), resource: none(), subresource: none(), ..self }
+    }
+
+    /// Whether it is about something that is served.
+    fn is_known(&self, catalog: &Catalog) -> bool {
+        catalog
+            .find(&self.group, &self.version, &self.resource)
+            .is_some_and(|own| self.subresource.is_empty() || own.subresource(&self.subresource).is_some())
+    }
+}
+
+impl fmt::Display for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Labels { verb, dry_run, scope, group, version, resource, subresource } = self;
+        write!(
+            f,
+            "component=\"apiserver\",dry_run={dry_run:?},group={group:?},resource={resource:?},scope={scope:?},\
+             subresource={subresource:?},verb={verb:?},version={version:?}"
+        )
+    }
+}
 
 #[derive(Default)]
 struct Series {
@@ -22,18 +111,19 @@ struct Series {
 /// Adds what somebody else counts.
 pub type More = Box<dyn Fn() -> String + Send + Sync>;
 
-/// Counters and latencies by verb and resource, and what others add.
+/// Counters and latencies of requests, and what others add.
 #[derive(Default)]
-pub struct Metrics(Mutex<BTreeMap<(String, String), Series>>, pub Mutex<Option<More>>);
+pub struct Metrics(Mutex<BTreeMap<Labels, Series>>, pub Mutex<Option<More>>);
 
 impl Metrics {
     /// Counts a request.
-    pub fn request(&self, verb: &str, resource: &str, code: u16, took: Duration) {
+    pub fn request(&self, labels: Labels, catalog: impl FnOnce() -> Arc<Catalog>, code: u16, took: Duration) {
         let seconds = took.as_secs_f64();
+        // What was answered is served. Of what was not, the names may be anything.
+        let labels = if code >= 400 && !labels.is_known(&catalog()) { labels.nameless() } else { labels };
         let mut all = self.0.lock();
-        // Names come from clients: only as many as a catalog could have are kept apart.
-        let resource = if code == 404 || all.len() > 10_000 { "" } else { resource };
-        let series = all.entry((verb.to_owned(), resource.to_owned())).or_default();
+        let labels = if all.len() > 10_000 { labels.nameless() } else { labels };
+        let series = all.entry(labels).or_default();
         *series.codes.entry(code).or_default() += 1;
         series.count += 1;
         series.sum += seconds;
@@ -48,23 +138,19 @@ impl Metrics {
         let all = self.0.lock();
         let _ = writeln!(
             out,
-            "# HELP apiserver_request_total Requests by verb, resource and code.\n# TYPE apiserver_request_total counter"
+            "# HELP apiserver_request_total Requests by what they asked for and how that was answered.\n# TYPE apiserver_request_total counter"
         );
-        for ((verb, resource), series) in all.iter() {
+        for (labels, series) in all.iter() {
             for (code, count) in &series.codes {
-                let verb = verb.to_uppercase();
-                let _ = writeln!(
-                    out,
-                    "apiserver_request_total{{verb={verb:?},resource={resource:?},code=\"{code}\"}} {count}"
-                );
+                let _ = writeln!(out, "apiserver_request_total{{code=\"{code}\",{labels}}} {count}");
             }
         }
         let _ = writeln!(
             out,
             "# HELP apiserver_request_duration_seconds How long requests took.\n# TYPE apiserver_request_duration_seconds histogram"
         );
-        for ((verb, resource), series) in all.iter() {
-            let labels = format!("verb={:?},resource={resource:?}", verb.to_uppercase());
+        for (labels, series) in all.iter() {
+            let labels = labels.to_string();
             let mut sum = 0;
             for (bound, count) in BUCKETS.iter().zip(series.buckets) {
                 sum += count;
@@ -111,4 +197,57 @@ pub fn checks(names: &[&str], passes: impl Fn(&str, &str) -> bool) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(method: &str, path: &str, raw: &str) -> Labels {
+        let (method, query) = (Method::from_bytes(method.as_bytes()).unwrap(), Query::parse(raw));
+        let info = RequestInfo::parse(&method, path, &query).unwrap();
+        Labels::of(&method, &HeaderMap::new(), &query, &info)
+    }
+
+    #[test]
+    fn requests_are_counted_under_what_kubernetes_counts_them_under() {
+        let pods = "/api/v1/namespaces/a/pods";
+        let deployments = "/apis/apps/v1/deployments";
+        for (method, path, query, expected) in [
+            ("GET", pods, "", ("LIST", "", "namespace", "", "v1", "pods", "")),
+            ("GET", pods, "watch=1", ("WATCH", "", "namespace", "", "v1", "pods", "")),
+            ("POST", pods, "dryRun=All", ("POST", "All", "resource", "", "v1", "pods", "")),
+            ("DELETE", pods, "dryRun=x", ("DELETE", "invalid", "namespace", "", "v1", "pods", "")),
+            ("GET", "/api/v1/namespaces/a/pods/p/log", "", ("CONNECT", "", "resource", "", "v1", "pods", "log")),
+            ("GET", deployments, "", ("LIST", "", "cluster", "apps", "v1", "deployments", "")),
+            ("GET", "/apis/apps/v1", "", ("GET", "", "", "", "", "", "")),
+        ] {
+            let (verb, dry_run, scope, group, version, resource, subresource) = expected;
+            let expected = Labels {
+                verb,
+                dry_run,
+                scope,
+                group: group.into(),
+                version: version.into(),
+                resource: resource.into(),
+                subresource: subresource.into(),
+            };
+            assert_eq!(labels(method, path, query), expected, "{method} {path} {query}");
+        }
+        let written = labels("GET", pods, "").to_string();
+        let expected = r#"component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1""#;
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn names_that_only_clients_know_are_not_kept() {
+        let (metrics, catalog) = (Metrics::default(), Arc::new(Catalog::builtin()));
+        let missed = |path: &str| metrics.request(labels("GET", path, ""), || catalog.clone(), 404, Duration::ZERO);
+        for name in ["a", "b", "c"] {
+            missed(&format!("/apis/x/v1/{name}"));
+            missed(&format!("/api/v1/namespaces/{name}/pods/{name}"));
+        }
+        let resources: Vec<String> = metrics.0.lock().keys().map(|own| own.resource.clone()).collect();
+        assert_eq!(resources, ["pods", ""]);
+    }
 }
