@@ -406,10 +406,8 @@ impl Resource {
     pub fn fields(&self, object: &Value) -> Vec<(String, String)> {
         let meta = &object["metadata"];
         let text = |name: &str| meta[name].as_str().unwrap_or_default().to_owned();
-        let mut fields = vec![("metadata.name".to_owned(), text("name"))];
-        if self.namespaced {
-            fields.push(("metadata.namespace".to_owned(), text("namespace")));
-        }
+        let mut fields =
+            vec![("metadata.name".to_owned(), text("name")), ("metadata.namespace".to_owned(), text("namespace"))];
         match &self.nature {
             Nature::BuiltIn(_) => fields.extend(
                 kinds::fields::selectable(&self.group, &self.kind, object)
@@ -423,8 +421,13 @@ impl Resource {
 
     /// Whether a field selector may name a field.
     pub fn selects(&self, field: &str) -> bool {
+        // Of built-in kinds without fields of their own, those that are in no namespace can be asked for it, too.
+        let plain = || match &self.nature {
+            Nature::BuiltIn(_) => kinds::fields::supported(&self.group, &self.kind).is_empty(),
+            Nature::Custom(_) => false,
+        };
         field == "metadata.name"
-            || (field == "metadata.namespace" && self.namespaced)
+            || (field == "metadata.namespace" && (self.namespaced || plain()))
             || match &self.nature {
                 Nature::BuiltIn(_) => kinds::fields::supported(&self.group, &self.kind).contains(&field),
                 Nature::Custom(custom) => custom.selects(field),
@@ -444,7 +447,6 @@ impl Resource {
                         self.kind
                     );
                 }
-                ("apps", "ReplicaSet") => false,
                 (group, kind) => !kinds::fields::supported(group, kind).is_empty(),
             },
             Nature::Custom(_) => true,

@@ -331,3 +331,25 @@ async fn connections_that_lead_nowhere_are_refused() {
         assert_eq!((code, status["message"].as_str().unwrap_or_default()), expected, "{path}");
     }
 }
+
+#[tokio::test]
+async fn what_is_in_no_namespace_can_be_asked_for_one() {
+    let api = Api::new().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let count = async |selector: &str| {
+        let (code, _, bytes) = ask(&api, &format!("{roles}?fieldSelector={selector}"), "application/json").await;
+        let list: Value = serde_json::from_slice(&bytes).unwrap();
+        (code, list["items"].as_array().map(Vec::len))
+    };
+    let all = count("").await;
+    assert!(all.1.is_some_and(|roles| roles > 0));
+    assert_eq!(count("metadata.namespace%3Dzzz").await, (200, Some(0)));
+    assert_eq!(count("metadata.namespace%3D").await, all);
+    assert_eq!(count("metadata.namespace%21%3Dzzz").await, all);
+    for path in [
+        "/api/v1/nodes?fieldSelector=metadata.namespace%3D",
+        "/apis/apps/v1/replicasets?fieldSelector=status.replicas%3D0",
+    ] {
+        assert_eq!(ask(&api, path, "application/json").await.0, 400, "{path}");
+    }
+}

@@ -23,7 +23,7 @@ pub fn supported(group: &str, kind: &str) -> &'static [&'static str] {
         ("", "Namespace") => &["status.phase"],
         ("", "Secret") => &["type"],
         ("", "Service") => &["spec.clusterIP", "spec.type"],
-        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
+        ("", "ReplicationController") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
         ("certificates.k8s.io", "CertificateSigningRequest") => &["spec.signerName"],
         ("resource.k8s.io", "ResourceSlice") => &["spec.driver", "spec.nodeName"],
@@ -71,9 +71,7 @@ fn field_value(group: &str, kind: &str, field: &str, object: &Value) -> String {
         // Accepted, but nothing ever matches it: Kubernetes keeps no such field.
         ("", "Pod", "status.podIPs") => String::new(),
         ("", "Node", "spec.unschedulable") => flag(object, "spec.unschedulable").to_string(),
-        (_, "ReplicationController" | "ReplicaSet", "status.replicas") => {
-            int(object, "status.replicas").unwrap_or(0).to_string()
-        }
+        (_, "ReplicationController", "status.replicas") => int(object, "status.replicas").unwrap_or(0).to_string(),
         ("batch", "Job", "status.successful") => int(object, "status.succeeded").unwrap_or(0).to_string(),
         ("", "Event", "source") => match text(object, "source.component") {
             "" => text(object, "reportingComponent").to_owned(),
@@ -104,7 +102,7 @@ mod tests {
         check("", "Node", json!({}), "spec.unschedulable", "false");
         check("", "Namespace", json!({"status": {"phase": "Active"}}), "status.phase", "Active");
         check("", "Secret", json!({"type": "Opaque"}), "type", "Opaque");
-        check("apps", "ReplicaSet", json!({"status": {"replicas": 3}}), "status.replicas", "3");
+        check("", "ReplicationController", json!({"status": {"replicas": 3}}), "status.replicas", "3");
         check("batch", "Job", json!({}), "status.successful", "0");
         check("", "Event", json!({"reportingComponent": "kubelet"}), "source", "kubelet");
         check("events.k8s.io", "Event", json!({"regarding": {"kind": "Pod"}}), "regarding.kind", "Pod");
