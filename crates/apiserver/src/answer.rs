@@ -28,6 +28,8 @@ use crate::user::User;
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// How long a client may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// How long a client's name for a request may be.
+const MOST_ID: usize = 64;
 /// How much of a body is taken that nobody reads, and for how long.
 const DRAINED: usize = 256 * 1024;
 const DRAINED_OF_LARGE: usize = 32 * 1024 * 1024;
@@ -146,7 +148,8 @@ impl Server {
         };
         if let Some(audit) = &inner.audit {
             let now = inner.now_precisely();
-            (*record, *operations) = audit.begin(&real, &acting, &info, &parts, inner.new_uid(), now.clone());
+            (*record, *operations) =
+                audit.begin(&real, &acting, &info, &parts, inner.audit_id(&parts.headers), now.clone());
             if let Some(record) = record {
                 audit.stage(record, "RequestReceived", now).await;
             }
@@ -352,6 +355,13 @@ impl Inner {
         response
     }
 
+    /// Under which name a request is audited: the client's own, if that is one.
+    fn audit_id(&self, asked: &HeaderMap) -> String {
+        let given =
+            asked.get("audit-id").and_then(|id| id.to_str().ok()).filter(|id| (1..=MOST_ID).contains(&id.len()));
+        given.map_or_else(|| self.new_uid(), str::to_owned)
+    }
+
     /// What all answers have: warnings, no caching, an id, compression where it pays.
     fn finish(
         &self,
@@ -385,7 +395,7 @@ impl Inner {
             }
         }
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        if let Ok(id) = HeaderValue::from_str(&self.new_uid()) {
+        if let Ok(id) = HeaderValue::from_str(&self.audit_id(asked)) {
             headers.insert("audit-id", id);
         }
         if method == http::Method::HEAD {

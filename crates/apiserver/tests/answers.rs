@@ -353,3 +353,17 @@ async fn what_is_in_no_namespace_can_be_asked_for_one() {
         assert_eq!(ask(&api, path, "application/json").await.0, 400, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_request_is_called_what_its_client_calls_it() {
+    let api = Api::new().await;
+    let called = async |id: &str| {
+        let request = Request::get("/api/v1/namespaces/default").header("audit-id", id).extension(api.user.clone());
+        let response = api.server.handle(request.body(Full::new(bytes::Bytes::new())).unwrap()).await;
+        response.headers()["audit-id"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(called("my-id").await, "my-id");
+    for none in ["", &"x".repeat(65)] {
+        assert_eq!(called(none).await.len(), 36, "{none}");
+    }
+}
