@@ -84,6 +84,43 @@ mod tests {
     }
 
     #[test]
+    fn texts_that_look_like_something_else_come_back_as_they_were_written() {
+        for text in [
+            "0644",
+            "0o644",
+            "0b101",
+            "-0b101",
+            "0x1F",
+            "1_000",
+            "1__0",
+            "685_230.15",
+            ".5_0",
+            "1e3",
+            "089",
+            "+12",
+            "y",
+            "No",
+            "on",
+            "~",
+            "NULL",
+            "",
+            ".inf",
+            "<<",
+            "2001-01-01",
+            "190:20:30",
+            "- a",
+            "a: b",
+            "x\n",
+            " x",
+            "---",
+        ] {
+            let value = serde_json::json!({"a": text, "l": [text], text: 1});
+            let written = serde_saphyr::to_string(&value).unwrap();
+            assert_eq!(parse(written.as_bytes()).unwrap(), (value, None), "{written}");
+        }
+    }
+
+    #[test]
     fn other_objections_are_one_warning() {
         assert_eq!(warnings("unknown field \"a\"").collect::<Vec<_>>(), ["unknown field \"a\""]);
     }

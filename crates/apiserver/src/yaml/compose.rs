@@ -47,8 +47,9 @@ pub fn compose(text: &str) -> Result<(Value, Vec<String>), Wrong> {
         block_nesting_limit: MAX_DEPTH,
     };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut composer =
-        Composer { events, anchors: HashMap::new(), twice: Vec::new(), all: Size::default(), aliased: Size::default() };
+    let unended = (!text.ends_with(char::is_whitespace)).then_some(text.len());
+    let (anchors, twice) = (HashMap::new(), Vec::new());
+    let mut composer = Composer { events, unended, anchors, twice, all: Size::default(), aliased: Size::default() };
     loop {
         let (event, span) = composer.next()?;
         match event {
@@ -97,6 +98,8 @@ struct Node {
 
 struct Composer<'t> {
     events: Parser<'t, StrInput<'t>>,
+    /// Where the text ends, if that is in the midst of a line.
+    unended: Option<usize>,
     anchors: HashMap<usize, Anchored>,
     twice: Vec<String>,
     all: Size,
@@ -117,7 +120,14 @@ impl<'t> Composer<'t> {
         self.all.nodes += 1;
         let (node, anchor) = match event {
             Event::Alias(anchor) => return self.alias(anchor, span, depth),
-            Event::Scalar(text, style, anchor, tag) => {
+            Event::Scalar(mut text, style, anchor, tag) => {
+                // A block's last line ends as it does in the text: here, by the end of it.
+                if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
+                    && self.unended.is_some_and(|end| span.end.byte_offset() == Some(end))
+                    && text.ends_with('\n')
+                {
+                    text.to_mut().pop();
+                }
                 self.all.bytes += text.len();
                 let kind = match tag.as_deref() {
                     Some(tag) => Kind::of_tag(&full_name(tag)),
@@ -266,6 +276,11 @@ mod tests {
             ("---\na: 1\n...\n---\nb: [", json!({"a": 1})),
             ("a: 1\n---\n][", json!({"a": 1})),
             ("a: |\n  012\nb: >-\n  1\n  2", json!({"a": "012\n", "b": "1 2"})),
+            ("a: |\n  x", json!({"a": "x"})),
+            ("a: |\n  x\n", json!({"a": "x\n"})),
+            ("a: >\n  x\n  y", json!({"a": "x y"})),
+            ("a: |\n  x\n# c", json!({"a": "x\n"})),
+            ("a: |\n  x\nb: 1", json!({"a": "x\n", "b": 1})),
             ("a: ! 12\nb: '012'\nc: !!str 012\nd: 012", json!({"a": "12", "b": "012", "c": "012", "d": 10})),
             ("y: 1\n0644: 2", json!({"true": 1, "420": 2})),
             ("x: &a {k: 1, l: 2}\nz: {<<: *a, k: 3}", json!({"x": {"k": 1, "l": 2}, "z": {"k": 3, "l": 2}})),
