@@ -2,6 +2,7 @@
 
 mod common;
 
+use base64::Engine;
 use common::Api;
 use conductor_apiserver::User;
 use http::{HeaderMap, Method, Request};
@@ -305,6 +306,28 @@ async fn a_token_lives_for_as_long_as_asked() {
     let asked = json!({"spec": {"expirationSeconds": 315_360_000}});
     let made = api.create(&format!("{accounts}/robot/token"), &asked).await;
     assert_eq!(made["spec"]["expirationSeconds"], 315_360_000);
+    // One for a Pod says where it runs and, as kubelets ask for it, lasts longer than it says.
+    api.create("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "robot", "nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    api.create("/api/v1/namespaces/default/pods", &pod).await;
+    for (seconds, lasts) in [(3607, 31_536_000), (3600, 3600)] {
+        let reference = json!({"kind": "Pod", "apiVersion": "v1", "name": "p"});
+        let asked = json!({"spec": {"expirationSeconds": seconds, "boundObjectRef": reference}});
+        let made = api.create(&format!("{accounts}/robot/token"), &asked).await;
+        let token = made["status"]["token"].as_str().unwrap();
+        let part = token.split('.').nth(1).unwrap();
+        let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(part).unwrap();
+        let claims: Value = serde_json::from_slice(&claims).unwrap();
+        assert_eq!(claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap(), lasts);
+        assert_eq!(claims["kubernetes.io"]["warnafter"].is_i64(), lasts > seconds);
+        assert_eq!(claims["kubernetes.io"]["node"]["name"], "n");
+        assert!(claims["kubernetes.io"]["node"]["uid"].is_string(), "{claims}");
+        let review =
+            api.create("/apis/authentication.k8s.io/v1/tokenreviews", &json!({"spec": {"token": token}})).await;
+        let extra = &review["status"]["user"]["extra"];
+        assert_eq!(extra["authentication.kubernetes.io/node-name"], json!(["n"]), "{review}");
+        assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["p"]), "{review}");
+    }
 }
 
 #[tokio::test]

@@ -40,6 +40,8 @@ pub struct Claims {
     pub uid: String,
     /// What else the token is bound to: kind, name, uid.
     pub bound: Option<(String, String, String)>,
+    /// Name and uid of the node on which the Pod is that it is bound to.
+    pub node: Option<(String, String)>,
     /// The Secret that holds it, of a token without end.
     pub secret: Option<String>,
     /// The audiences.
@@ -69,6 +71,10 @@ pub struct Request<'a> {
     pub audiences: &'a [String],
     /// Kind, name and uid of an object the token dies with.
     pub bound: Option<(&'a str, &'a str, &'a str)>,
+    /// Name and uid of the node of the Pod that the token dies with; the uid is empty where there is no such Node.
+    pub node: Option<(&'a str, &'a str)>,
+    /// When who uses it still is to be warned, in seconds: it was to end then.
+    pub warn_after: Option<i64>,
     /// Now, in seconds.
     pub now: i64,
     /// How long it is good for, in seconds.
@@ -106,6 +112,15 @@ impl Tokens {
         });
         if let Some((kind, name, uid)) = request.bound {
             private[kind.to_lowercase()] = json!({"name": name, "uid": uid});
+        }
+        if let Some((name, uid)) = request.node {
+            private["node"] = json!({"name": name});
+            if !uid.is_empty() {
+                private["node"]["uid"] = uid.into();
+            }
+        }
+        if let Some(time) = request.warn_after {
+            private["warnafter"] = time.into();
         }
         let audiences =
             if request.audiences.is_empty() { vec![self.issuer.clone()] } else { request.audiences.to_vec() };
@@ -218,6 +233,7 @@ impl Tokens {
                 name,
                 uid: own("service-account.uid"),
                 bound: None,
+                node: None,
                 secret,
                 audiences,
                 id: String::new(),
@@ -229,11 +245,14 @@ impl Tokens {
             let object = private.get(*kind)?;
             Some(((*kind).to_owned(), text(&object["name"]), text(&object["uid"])))
         });
+        let of_pod = bound.as_ref().is_some_and(|(kind, _, _)| kind == "pod");
+        let node = private.get("node").filter(|_| of_pod).map(|node| (text(&node["name"]), text(&node["uid"])));
         Ok(Claims {
             namespace: text(&private["namespace"]),
             name: text(&private["serviceaccount"]["name"]),
             uid: text(&private["serviceaccount"]["uid"]),
             bound,
+            node,
             secret: None,
             audiences,
             id: text(&claims["jti"]),
@@ -267,6 +286,11 @@ impl Claims {
                 user.extra.insert(format!("authentication.kubernetes.io/{kind}-uid"), vec![uid.clone()]);
             }
         }
+        for (part, value) in self.node.iter().flat_map(|(name, uid)| [("name", name), ("uid", uid)]) {
+            if !value.is_empty() {
+                user.extra.insert(format!("authentication.kubernetes.io/node-{part}"), vec![value.clone()]);
+            }
+        }
         Arc::new(user)
     }
 }
@@ -281,7 +305,18 @@ mod tests {
 
     fn sign(tokens: &Tokens, audiences: &[String], lifetime: i64) -> String {
         let account = ("ns", "robot", "uid-1");
-        tokens.sign(&Request { account, audiences, bound: None, now: 1000, lifetime, id: "i".into() }).unwrap()
+        tokens
+            .sign(&Request {
+                account,
+                audiences,
+                bound: None,
+                node: None,
+                warn_after: None,
+                now: 1000,
+                lifetime,
+                id: "i".into(),
+            })
+            .unwrap()
     }
 
     #[test]

@@ -242,6 +242,7 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let reference = &spec["boundObjectRef"];
+    let mut node = None;
     let bound = if reference.is_object() {
         let (kind, name) = (text(&reference["kind"]), text(&reference["name"]));
         let table = match kind.as_str() {
@@ -257,7 +258,14 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         let key = if kind == "Node" { name.clone() } else { format!("{}/{name}", cx.info.namespace) };
         let plural = format!("{}s", kind.to_lowercase());
         let entry = cx.server.store.get(table, &key).ok_or_else(|| Status::not_found("", &plural, &name))?;
-        let uid = text(&crate::plan::parse_stored(&entry)?["metadata"]["uid"]);
+        let object = crate::plan::parse_stored(&entry)?;
+        let uid = text(&object["metadata"]["uid"]);
+        if kind == "Pod" && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+            let name = text(&object["spec"]["nodeName"]);
+            let live =
+                cx.server.store.get("core/nodes", &name).and_then(|entry| crate::plan::parse_stored(&entry).ok());
+            node = Some((name, live.map(|live| text(&live["metadata"]["uid"])).unwrap_or_default()));
+        }
         let asked = text(&reference["uid"]);
         if !asked.is_empty() && asked != uid {
             let why = format!(
@@ -271,12 +279,17 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     };
     let uid = text(&account["metadata"]["uid"]);
     let now = cx.server.now_seconds();
+    // Clients from the time before tokens ended read theirs only once: what kubelets ask for them lasts longer than it says.
+    let own = audiences.iter().all(|audience| audience == cx.server.tokens.issuer());
+    let extended = seconds == FOR_PODS && own && bound.as_ref().is_some_and(|(kind, _, _)| kind == "Pod");
     let signed = cx.server.tokens.sign(&TokenRequest {
         account: (&cx.info.namespace, &cx.info.name, &uid),
         audiences: &audiences,
         bound: bound.as_ref().map(|(kind, name, uid)| (kind.as_str(), name.as_str(), uid.as_str())),
+        node: node.as_ref().map(|(name, uid): &(String, String)| (name.as_str(), uid.as_str())),
+        warn_after: extended.then_some(now + seconds),
         now,
-        lifetime: seconds,
+        lifetime: if extended { EXTENDED } else { seconds },
         id: cx.server.new_uid(),
     });
     let token = signed.ok_or_else(|| Status::internal("the token could not be signed"))?;
@@ -290,6 +303,11 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     request["status"] = json!({"token": token, "expirationTimestamp": cx.server.time_in(seconds)});
     Ok(shown(cx, 201, &request, TOKEN_REQUEST))
 }
+
+/// How many seconds kubelets ask for in the name of Pods, by which it is known that it is them.
+const FOR_PODS: i64 = 3607;
+/// How long such a token lasts.
+const EXTENDED: i64 = 365 * 24 * 3600;
 
 /// `pods/binding`: puts a Pod on a node.
 async fn binding(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
