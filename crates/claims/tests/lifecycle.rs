@@ -447,6 +447,54 @@ fn what_was_made_goes_though_nothing_names_it_any_more() {
 }
 
 #[test]
+fn what_has_no_room_for_its_claim_any_more_is_not_released() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "60Gi", "Delete", 1, true)).expect("created");
+    api.settle(&kind);
+    api.create(claim("one", "25Gi", "fast")).expect("created");
+    api.settle(&kind);
+    let (one, r) = (key("DatabaseClaim", "apps", "one"), key("Database", "", "r"));
+    let other = json!([{"uid": "", "namespace": "apps", "name": "other", "by": "Admin"}]);
+    api.patch(&r, &json!({"spec": {"claimRefs": other}}), false);
+    api.settle(&kind);
+    assert_eq!((phase(&api, &r), phase(&api, &one)), ("Bound", "Bound"));
+    assert_eq!(api.objects[&one]["status"]["reason"], "Torn");
+    api.patch(&r, &json!({"spec": {"claimRefs": []}}), false);
+    api.settle(&kind);
+    assert_eq!(api.objects[&r]["spec"]["claimRefs"][0]["name"], "one");
+    assert_eq!(api.objects[&one]["status"]["reason"], Value::Null);
+    assert_sound(&api, true);
+}
+
+#[test]
+fn nobody_waits_for_what_is_to_go() {
+    for by in ["Manager", "Admin"] {
+        for recycled in [false, true] {
+            let (kind, mut api) = (kind(), Api::default());
+            api.create(resource("r", "60Gi", "Recycle", 1, true)).expect("created");
+            api.settle(&kind);
+            let (db, r) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"));
+            if recycled {
+                api.create(claim("before", "25Gi", "fast")).expect("created");
+                api.settle(&kind);
+                api.delete(&key("DatabaseClaim", "apps", "before"));
+                api.settle(&kind);
+                assert_eq!(phase(&api, &r), "Available");
+            }
+            api.create(claim("db", "25Gi", "fast")).expect("created");
+            let uid = api.objects[&db]["metadata"]["uid"].clone();
+            let begun =
+                json!([{"uid": uid, "namespace": "apps", "name": "db", "by": by, "amounts": {"storage": "25Gi"}}]);
+            api.patch(&r, &json!({"spec": {"claimRefs": begun}}), false);
+            api.delete(&r);
+            api.settle(&kind);
+            assert_eq!(phase(&api, &r), "gone", "{by} {recycled}");
+            assert!(!api.objects[&db]["status"]["message"].to_string().contains("being deleted"), "{by} {recycled}");
+        }
+    }
+}
+
+#[test]
 fn a_resource_that_is_deleted_says_what_it_waits_for() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("r", "30Gi", "Delete", 1, true)).expect("created");

@@ -243,10 +243,11 @@ pub(super) fn mend(kind: &ResourceType, resource: &Value, claims: &[&Value], now
     if let Some(list) = finalizer(resource, RESOURCE_FINALIZER, true).filter(|_| !deleting(resource)) {
         patch["metadata"] = json!({"finalizers": list});
     }
-    plan.patch(resource, patch, "refer to the claim again");
+    // first: what is Bound and refers to nobody is seen to, what refers to somebody and is Released is not
     if phase(resource) == "Released" {
         say_bound(resource, &refs, now, plan);
     }
+    plan.patch(resource, patch, "refer to the claim again");
     events.into_iter().for_each(|message| plan.event(resource, true, "StillBound", message));
     true
 }

@@ -86,8 +86,10 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
         release(scene, &mut plan);
         return plan;
     }
-    let torn = scene.resource.filter(|resource| is_torn(resource, scene.claim));
-    if torn.is_some_and(|resource| mend(scene.kind, resource, &[scene.claim], scene.now, &mut plan)) {
+    if let Some(resource) = scene.resource.filter(|resource| is_torn(resource, scene.claim)) {
+        if !mend(scene.kind, resource, &[scene.claim], scene.now, &mut plan) && phase(scene.claim) == "Bound" {
+            say_torn(scene, &mut plan);
+        }
         return plan;
     }
     let bound = phase(scene.claim) == "Bound" || phase(scene.claim) == "Lost";
@@ -140,6 +142,20 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
         },
     }
     plan
+}
+
+/// Says that the resource of a claim no longer refers to it, and has no room to: the claim has it nevertheless, and nobody else gets it.
+fn say_torn(scene: &ClaimScene<'_>, plan: &mut Plan) {
+    let named = scene.claim["spec"]["resourceName"].as_str().unwrap_or_default();
+    let message = format!(
+        "{} {named} has no room for the reference to this claim, which somebody removed: remove others from its claimRefs",
+        scene.kind.names.resource
+    );
+    let condition = Condition::new("Ready", false, "Torn", message.clone());
+    let fields = json!({"reason": "Torn", "message": message});
+    if let Some(status) = status_patch(scene.claim, fields, &[condition], scene.now) {
+        plan.patch_status(scene.claim, status, "say that its reference is missing");
+    }
 }
 
 /// What is to be written about a claim that cannot be read: what is wrong with it.

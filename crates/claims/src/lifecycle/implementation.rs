@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::lifecycle::claim::{deleting, uid};
 use crate::lifecycle::ownership;
+use crate::lifecycle::reclaim::in_use;
 use crate::lifecycle::status::condition_of;
 use crate::lifecycle::write::{Plan, Target};
 use crate::lifecycle::{CLAIM_UID, RECORDED, RESOURCE_NAME, RESOURCE_REF, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
@@ -34,7 +35,7 @@ pub fn implementations(
     with: &dyn Expressions,
 ) -> Result<Vec<Implementation>, String> {
     let intended = intended(kind, resource, with);
-    if !deleting(resource) {
+    if !deleting(resource) || in_use(resource).is_some() {
         return intended;
     }
     // a template that cannot be rendered any more leaves nothing behind

@@ -13,7 +13,7 @@ use crate::lifecycle::resource::is_unused;
 use crate::lifecycle::waiting::{pending, pending_with};
 use crate::lifecycle::write::Plan;
 use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER};
-use crate::matching::{Exemption, Made, NoJudge, Refusal, refusals};
+use crate::matching::{Exemption, Made, NoJudge, Refusal, free_choice, refusals};
 use crate::rules::{Rules, Want};
 use crate::template::render;
 use crate::views::ClassAsk;
@@ -74,7 +74,9 @@ pub(super) fn is_superseded(scene: &ClaimScene<'_>, resource: &Value) -> bool {
     let open = |refusal: &Refusal| match refusal {
         Refusal::Attribute(at) => {
             let left = intended.shape.attributes.get(*at).is_none_or(Option::is_none);
-            left && matches!(ask.wish.attributes.get(*at), Some(Some(Want::Range(_))))
+            let want = ask.wish.attributes.get(*at).and_then(Option::as_ref);
+            // a range that names a version would have been made with it
+            left && matches!(want, Some(Want::Range(_))) && free_choice(rules.attributes[*at].matching, want).is_none()
         }
         _ => false,
     };

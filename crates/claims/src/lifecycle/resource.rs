@@ -211,7 +211,7 @@ pub fn resource_failed(resource: &Value, reason: &str, message: &str, now: &str)
 
 /// Whether a resource is to go and was not yet bound: whether a claim names it is to be asked of the API server itself.
 pub fn is_leaving(resource: &Value) -> bool {
-    deleting(resource) && phase(resource) != "Bound" && condition_of(resource, "Bound").is_none()
+    deleting(resource) && phase(resource) != "Bound" && condition_of(resource, "Bound").is_none_or(|(used, _, _)| !used)
 }
 
 /// References by a manager whose claim is gone or is another resource's; and an administrator's whose claim is gone.
@@ -227,7 +227,7 @@ fn stale_references(scene: &ResourceScene<'_>) -> Vec<String> {
             Presence::Alive(object) => {
                 let named = object["spec"]["resourceName"].as_str().unwrap_or_default();
                 let elsewhere = Some(named) != name.as_str() && (!named.is_empty() || unbindable);
-                r["by"].as_str() == Some("Manager") && elsewhere
+                (r["by"].as_str() == Some("Manager") || unbindable) && elsewhere
             }
         };
         gone.then(|| claim.to_owned())

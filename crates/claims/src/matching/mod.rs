@@ -18,6 +18,7 @@ pub use explain::{Candidate, Ledger};
 pub use index::Index;
 pub use predicate::{Exemption, Judge, NoJudge, Refusal, refusals, refuse};
 pub(crate) use profile::capacity;
+pub(crate) use profile::free_choice;
 pub use profile::{Made, make};
 pub use remedy::{Change, Field, Remedy};
 pub use summary::{Count, Summary};

@@ -153,7 +153,7 @@ pub(crate) fn capacity(
 }
 
 /// The value a class gives an attribute it says nothing about: what is asked, as far as that is one value.
-fn free_choice(matching: Match, want: Option<&Want>) -> Option<Value> {
+pub(crate) fn free_choice(matching: Match, want: Option<&Want>) -> Option<Value> {
     match (matching, want?) {
         (Match::In, Want::Value(Value::Many(many))) => many.first().map(|v| Value::Text(v.clone())),
         (_, Want::Value(value)) => Some(value.clone()),
