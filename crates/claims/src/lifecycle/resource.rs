@@ -93,6 +93,8 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
     if deleting(resource) {
         // for as long as it is used it is looked after like any other
         match in_use(resource) {
+            // its claim is about to let go
+            Some(_) if matches!(phase(resource), "Released" | "Scrubbing") => {}
             Some(_) => provide(scene, &mut plan),
             None => remove(scene, &mut plan),
         }
