@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::flow::Class;
 use crate::gate::Pass;
 use crate::heavy::{self, LARGE, aside, wait_aside};
+use crate::impersonation::Acting;
 use crate::media::{self, Accept, Encoding, Form, Offer};
 use crate::metrics::Labels;
 use crate::request::{Query, RequestInfo};
@@ -100,12 +101,8 @@ impl Server {
             if let Ok(id) = HeaderValue::from_str(record.id()) {
                 response.headers_mut().insert("audit-id", id);
             }
-            record.answered(&response);
-            let stage = match (panicked, record.is_watch()) {
-                (true, _) => "Panic",
-                (_, true) => "ResponseStarted",
-                _ => "ResponseComplete",
-            };
+            record.answered(&mut response);
+            let stage = if panicked { "Panic" } else { record.last_stage() };
             audit.stage(&mut record, stage, self.0.now_precisely()).await;
         }
         if let (Some(audit), Some(mut operations)) = (&self.0.audit, operations) {
@@ -139,12 +136,18 @@ impl Server {
         };
         let user = match inner.authenticate(&parts) {
             Ok(user) => user,
-            Err(status) => return inner.status_response(&status, refusals, &parts.headers),
+            Err(status) => {
+                *record = inner.audit.as_ref().and_then(|audit| {
+                    audit.unauthenticated(&info, &parts, inner.audit_id(&parts.headers), inner.now_precisely())
+                });
+                return inner.status_response(&status, refusals, &parts.headers);
+            }
         };
         let real = user;
-        let acting = match crate::impersonation::effective(inner, real.clone(), &info, &parts.headers) {
-            Ok(acting) => acting,
-            Err(status) => return inner.refused(&status, refusals, &parts.headers),
+        // who may not act as somebody else is audited as who they are
+        let (acting, refused) = match crate::impersonation::effective(inner, real.clone(), &info, &parts.headers) {
+            Ok(acting) => (acting, None),
+            Err(status) => (Acting { user: real.clone(), constraint: None }, Some(status)),
         };
         if let Some(audit) = &inner.audit {
             let now = inner.now_precisely();
@@ -153,6 +156,9 @@ impl Server {
             if let Some(record) = record {
                 audit.stage(record, "RequestReceived", now).await;
             }
+        }
+        if let Some(status) = refused {
+            return inner.refused(&status, refusals, &parts.headers);
         }
         let user = acting.user;
         *whose = Some(user.clone());
@@ -295,7 +301,7 @@ impl Inner {
         B: http_body::Body,
         B::Error: std::fmt::Display,
     {
-        let mut held = self.bodies.account(&user.name);
+        let mut held = self.bodies.account(user);
         let body = match body.take() {
             Some(body) => read_body(body, &mut held).await?,
             None => Bytes::new(),
@@ -317,7 +323,7 @@ impl Inner {
         if user.name == OWN || class.is_some_and(|class| class.exempt) {
             return Ok(None);
         }
-        gate.enter(&user.name).await.map(Some)
+        gate.enter(user.party()).await.map(Some)
     }
 
     /// A status as an answer.

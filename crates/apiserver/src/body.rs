@@ -131,7 +131,7 @@ impl Body {
     /// too much of the user's waits already.
     pub fn sent_by(&mut self, sending: &Sending, unread: &Unread) -> Result<(), Status> {
         if let Some(len) = self.len() {
-            let whose = self.user.as_ref().map_or("", |user| &user.name);
+            let whose = self.user.as_ref().map_or("", |user| user.party());
             self.waiting = unread.begin(whose, len, sending.close())?;
         }
         if self.len().is_some_and(|len| len > LONG) {
@@ -156,6 +156,14 @@ impl Body {
         match &self.inner {
             Inner::Whole(bytes) => bytes.clone(),
             _ => None,
+        }
+    }
+
+    /// Has all bytes of a body that has an end in one piece.
+    pub fn make_whole(&mut self) {
+        if let Inner::List(_) = &self.inner {
+            let list = std::mem::replace(&mut self.inner, Inner::Whole(None));
+            self.inner = Inner::Whole(Some(Body::from(list).into_bytes()));
         }
     }
 

@@ -29,7 +29,8 @@ async fn verb(cx: &Context, body: Bytes) -> Result<Response<Body>, Status> {
         if info.namespace.is_empty() && !(collection && matches!(&*info.verb, "list" | "watch")) {
             return Err(Status::no_such_path());
         }
-    } else if !info.namespace.is_empty() && &*resource.plural != "namespaces" {
+    } else if info.within || !info.namespace.is_empty() && &*resource.plural != "namespaces" {
+        // rights in a namespace are none on what is in none, other namespaces among it
         return Err(Status::no_such_path());
     }
     if !info.subresource.is_empty() {

@@ -221,7 +221,7 @@ pub fn negotiate(headers: &HeaderMap, pretty: bool, offer: Offer) -> Result<Acce
             }
             _ => continue,
         };
-        return Ok(Accept { encoding, form, meta, pretty });
+        return Ok(Accept { encoding, form, meta, pretty: pretty || param("pretty") == Some("1") });
     }
     let why = format!("only the following media types are accepted: {}", MEDIA[..3].join(", "));
     Err(Status::new(406, "NotAcceptable", why))
@@ -283,6 +283,16 @@ mod tests {
         let got =
             negotiate(&headers, false, Offer::builtin(false, true)).ok().map(|accept| (accept.encoding, accept.form));
         assert_eq!(got, expected, "{header}");
+    }
+
+    #[test]
+    fn an_answer_is_indented_for_who_asks_so() {
+        let pretty = |header: &'static str| {
+            let headers = HeaderMap::from_iter([(http::header::ACCEPT, http::HeaderValue::from_static(header))]);
+            negotiate(&headers, false, Offer::builtin(false, true)).is_ok_and(|accept| accept.pretty)
+        };
+        assert!(pretty("application/json;pretty=1") && !pretty("application/json;pretty=0"));
+        assert!(!pretty("application/json"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct RequestInfo {
     pub version: String,
     /// The namespace; empty for cluster-scoped requests and requests over all namespaces.
     pub namespace: String,
+    /// Whether the path leads through the namespace; that of a namespace itself does not.
+    pub within: bool,
     /// The plural resource name.
     pub resource: String,
     /// The part of the object in question: `status`, `scale`, …
@@ -113,6 +115,7 @@ impl RequestInfo {
                 let of_namespace = parts.len() > 2 && (parts[2] == "status" || parts[2] == "finalize");
                 info.namespace = parts[1].to_string();
                 if parts.len() > 2 && (!of_namespace || alias) {
+                    info.within = true;
                     parts = &parts[2..];
                 }
             }

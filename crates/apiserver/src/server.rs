@@ -316,7 +316,10 @@ impl Inner {
     /// Whose token it is, and for which of the audiences.
     pub fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(Arc<User>, Vec<String>)> {
         if let Some(user) = self.token_file.user(token) {
-            return Some((user, audiences.to_vec()));
+            // such a token is for this server alone
+            let own = |audience: &&String| *audience == self.tokens.issuer();
+            let confirmed: Vec<String> = audiences.iter().filter(own).cloned().collect();
+            return (audiences.is_empty() || !confirmed.is_empty()).then_some((user, confirmed));
         }
         let now = self.now_seconds();
         let verified = match audiences {
@@ -331,7 +334,7 @@ impl Inner {
                 return None;
             }
         };
-        if let Err(why) = accounts::check(&self.store, &self.used_tokens, &claims, token, || self.today()) {
+        if let Err(why) = accounts::check(&self.store, &self.used_tokens, &claims, token, now, || self.today()) {
             tracing::debug!(why, "a token was refused");
             return None;
         }
@@ -419,7 +422,12 @@ impl Inner {
 struct Terminating(bool);
 
 fn terminating(namespace: &Entry) -> bool {
-    let look = || memchr::memmem::find(&namespace.value, b"\"deletionTimestamp\"").is_some();
+    // the word may be a label's, too
+    let look = || {
+        memchr::memmem::find(&namespace.value, b"\"deletionTimestamp\"").is_some()
+            && crate::plan::parse_stored(namespace)
+                .map_or(true, |object| !object["metadata"]["deletionTimestamp"].is_null())
+    };
     match namespace.memo.get_or_init(|| Terminating(look())) {
         Some(terminating) => terminating.0,
         // Somebody who watches with a selector was here first, and noted something else.

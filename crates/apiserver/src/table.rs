@@ -38,8 +38,13 @@ pub fn table(
     columns: bool,
     api_version: &str,
 ) -> Value {
-    let rows: Vec<Value> = objects
-        .iter()
+    let mut shown: Vec<&Value> = objects.iter().collect();
+    if resource.gk() == ("flowcontrol.apiserver.k8s.io", "FlowSchema") {
+        // in the order in which they are asked; a name decides between equals, and they come by name
+        shown.sort_by_key(|own| own["spec"]["matchingPrecedence"].as_i64());
+    }
+    let rows: Vec<Value> = shown
+        .into_iter()
         .map(|object| {
             let cells = match &resource.nature {
                 Nature::BuiltIn(_) => {

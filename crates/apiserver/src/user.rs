@@ -11,7 +11,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// An authenticated (or anonymous) user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
@@ -59,6 +59,14 @@ impl User {
     /// Whether it is nobody in particular.
     pub fn is_anonymous(&self) -> bool {
         self.in_group(UNAUTHENTICATED)
+    }
+
+    /// Whom counts what the user takes of what everyone shares. Who may make one service account may make many: those of a namespace
+    /// count as one, but for the system's own.
+    pub fn party(&self) -> &str {
+        let namespace = |group: &&String| group.starts_with("system:serviceaccounts:");
+        let system = ["system:serviceaccounts:kube-system", "system:serviceaccounts:conductor-system"];
+        self.groups.iter().find(namespace).filter(|group| !system.contains(&group.as_str())).unwrap_or(&self.name)
     }
 
     /// As `authentication.k8s.io` `UserInfo`.

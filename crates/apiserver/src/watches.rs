@@ -45,16 +45,10 @@ pub struct Waiting {
 
 /// Whom a user's watches are counted for, and how many there may be.
 fn share(user: &User) -> (&str, usize) {
-    let namespace = |group: &&String| group.starts_with("system:serviceaccounts:");
-    match user.groups.iter().find(namespace) {
-        Some(group) => match group.as_str() {
-            "system:serviceaccounts:kube-system" | "system:serviceaccounts:conductor-system" => (group, EACH_OF_SYSTEM),
-            _ => (group, EACH),
-        },
-        None if user.in_group(MASTERS) => (&user.name, EACH_OF_SYSTEM),
-        None if user.name.starts_with("system:") && !user.is_anonymous() => (&user.name, EACH_OF_SYSTEM),
-        None => (&user.name, EACH),
-    }
+    let party = user.party();
+    // whoever counts under a name of the system's is of the system; the service accounts of other namespaces count under their group
+    let system = party == user.name && party.starts_with("system:") && !user.is_anonymous();
+    (party, if system || user.in_group(MASTERS) { EACH_OF_SYSTEM } else { EACH })
 }
 
 impl Watches {

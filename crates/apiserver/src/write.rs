@@ -148,7 +148,9 @@ impl Context {
             meta.extend(value.map(|value| (field.to_owned(), value)));
         }
         if changed {
-            meta.remove("resourceVersion");
+            for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+                meta.remove(field);
+            }
             renamed = text(meta, "name").unwrap_or_default();
             attributes.name = &renamed;
         }

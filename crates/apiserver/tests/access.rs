@@ -140,6 +140,79 @@ async fn paths_that_look_like_others_are_refused() {
     }
 }
 
+/// Who may watch one object by its name sees no other, whatever is selected besides.
+#[tokio::test]
+async fn the_right_to_watch_one_is_none_to_watch_others() {
+    let world = World::new().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for name in ["own", "hidden"] {
+        world.make(secrets, json!({"metadata": {"name": name}, "type": "Opaque"})).await;
+    }
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["own"], "verbs": ["get", "list", "watch"]}]);
+    world.make(&format!("{RBAC}/namespaces/default/roles"), role("one", rules)).await;
+    world
+        .make(&format!("{RBAC}/namespaces/default/rolebindings"), binding("one", "Role", "one", to_user("jane")))
+        .await;
+    let jane = user("jane", &[]);
+    let old = "/api/v1/watch/namespaces/default/secrets/own?timeoutSeconds=1";
+    for (path, expected) in [
+        (old.to_owned(), 200),
+        (format!("{old}&fieldSelector=metadata.name%3Down"), 200),
+        (format!("{old}&fieldSelector=metadata.name%3Down,type%3DOpaque"), 200),
+        (format!("{old}&fieldSelector=metadata.name%3Down,metadata.name%3Dhidden"), 400),
+        (format!("{old}&fieldSelector=type%3DOpaque"), 400),
+        (format!("{old}&fieldSelector=metadata.name%3Dhidden"), 400),
+        (format!("{old}&fieldSelector=metadata.namespace%3Ddefault"), 400),
+        (format!("{secrets}?watch=true&timeoutSeconds=1&fieldSelector=type%3DOpaque"), 403),
+        (format!("{secrets}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Dhidden"), 403),
+        (format!("{secrets}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Down"), 200),
+    ] {
+        let (code, text) = world.text(&jane, &path).await;
+        assert_eq!(code, expected, "{path}: {text}");
+        let sees = |name: &str| text.contains(&format!("\"name\":\"{name}\""));
+        assert!(code != 200 || !sees("hidden"), "{path}: {text}");
+        assert_eq!(sees("own"), code == 200, "{path}: {text}");
+    }
+}
+
+/// A namespace is in itself and in no other: who may do everything with namespaces in one may do it to that one.
+#[tokio::test]
+async fn rights_in_a_namespace_are_none_on_others() {
+    let world = World::new().await;
+    world.namespace("own").await;
+    world.namespace("victim").await;
+    let rules = json!([{"apiGroups": [""], "resources": ["namespaces", "namespaces/finalize", "namespaces/status"], "verbs": ["*"]}]);
+    world.make(&format!("{RBAC}/namespaces/own/roles"), role("keeper", rules)).await;
+    let binding = binding("keeper", "Role", "keeper", to_user("mallory"));
+    world.make(&format!("{RBAC}/namespaces/own/rolebindings"), binding).await;
+    let mallory = user("mallory", &[]);
+    let victim = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "victim"}});
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    for (method, path, body) in [
+        ("GET", "namespaces", &Value::Null),
+        ("GET", "namespaces?fieldSelector=metadata.name%3Dvictim", &Value::Null),
+        ("GET", "namespaces?watch=true&timeoutSeconds=1", &Value::Null),
+        ("GET", "namespaces/victim", &Value::Null),
+        ("POST", "namespaces", &json!({"metadata": {"name": "made"}})),
+        ("PUT", "namespaces/victim", &victim),
+        ("PUT", "namespaces/victim/finalize", &victim),
+        ("PUT", "namespaces/victim/status", &victim),
+        ("PATCH", "namespaces/victim", &label),
+        ("DELETE", "namespaces/victim", &Value::Null),
+        ("DELETE", "namespaces", &Value::Null),
+        ("GET", "nodes", &Value::Null),
+    ] {
+        for through in ["/api/v1/namespaces/own", "/api/v1/ns/own", "/api/v1/watch/namespaces/own"] {
+            let (code, answer) = world.send(&mallory, method, &format!("{through}/{path}"), body).await;
+            assert!(matches!(code, 403..=405), "{method} {through}/{path}: {code} {answer}");
+        }
+    }
+    let (code, victim) =
+        world.send(&user("admin", &["system:masters"]), "GET", "/api/v1/namespaces/victim", &Value::Null).await;
+    assert_eq!((code, &victim["metadata"]["deletionTimestamp"]), (200, &Value::Null), "{victim}");
+    assert_eq!(world.send(&mallory, "GET", "/api/v1/namespaces/own", &Value::Null).await.0, 200);
+}
+
 #[tokio::test]
 async fn nobody_gives_away_more_than_they_have() {
     let world = World::new().await;

@@ -247,6 +247,11 @@ async fn what_is_sent_by_mistake_deletes_and_stores_nothing() {
         assert_eq!(api.get(maps).await.1["items"], before["items"], "{path} {body}");
     }
 
+    // A word is only a word.
+    let word = json!({"metadata": {"name": "word", "labels": {"a": "deletionTimestamp"}, "annotations": {"deletionTimestamp": "b"}}});
+    api.create("/api/v1/namespaces", &word).await;
+    api.create("/api/v1/namespaces/word/configmaps", &json!({"metadata": {"name": "a"}})).await;
+
     // Nobody begins a deletion, or changes one, by writing that it is so; what is left out stays.
     let one = format!("{maps}/a");
     let stamp = json!({"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}});
@@ -389,4 +394,42 @@ async fn a_request_is_called_what_its_client_calls_it() {
     for none in ["", &"x".repeat(65)] {
         assert_eq!(called(none).await.len(), 36, "{none}");
     }
+}
+
+/// Whoever reads a list too slowly is told where to go on, with what is there by then.
+#[tokio::test]
+async fn a_list_goes_on_after_its_version_is_forgotten() {
+    let api = Api::new().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b", "c"] {
+        api.create(maps, &json!({"metadata": {"name": name}})).await;
+    }
+    let first = api.get(&format!("{maps}?limit=1")).await.1;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    api.create(maps, &json!({"metadata": {"name": "d"}})).await;
+    api.server.store().compact(api.server.store().revision());
+    let (code, expired) = api.get(&format!("{maps}?limit=1&continue={token}")).await;
+    assert_eq!((code, &expired["reason"]), (410, &json!("Expired")), "{expired}");
+    let token = expired["metadata"]["continue"].as_str().unwrap();
+    let (code, rest) = api.get(&format!("{maps}?continue={token}")).await;
+    let names: Vec<&str> =
+        rest["items"].as_array().unwrap().iter().map(|o| o["metadata"]["name"].as_str().unwrap()).collect();
+    // what came meanwhile is there
+    assert_eq!((code, names.join(" ").contains("b c d")), (200, true), "{names:?}");
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let (code, gone) = api.get(&format!("{maps}?resourceVersion={version}&resourceVersionMatch=Exact")).await;
+    assert_eq!((code, gone["metadata"].get("continue")), (410, None), "{gone}");
+}
+
+/// People patch with manifests of older versions: what a strategic merge patch says of the kind is not looked at.
+#[tokio::test]
+async fn a_strategic_patch_changes_no_kind() {
+    let api = Api::new().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    api.create(maps, &json!({"metadata": {"name": "a"}})).await;
+    let patch = json!({"kind": "Pod", "apiVersion": "v7", "data": {"k": "v"}}).to_string();
+    let (code, after) =
+        api.send(Method::PATCH, &format!("{maps}/a"), "application/strategic-merge-patch+json", patch.clone()).await;
+    assert_eq!((code, &after["kind"], &after["data"]), (200, &json!("ConfigMap"), &json!({"k": "v"})), "{after}");
+    assert_eq!(api.send(Method::PATCH, &format!("{maps}/a"), "application/merge-patch+json", patch).await.0, 422);
 }

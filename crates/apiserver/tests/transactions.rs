@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use common::Api;
 use conductor_apiserver::audit::{Audit, Keep, Policy};
 use conductor_apiserver::{Options, Server, User};
+use http::Request;
 use serde_json::{Value, json};
 
 const TRANSACTIONS: &str = "/apis/transactions.conductor.io/v1alpha1/transactions";
@@ -250,6 +251,11 @@ async fn the_audit_log_has_every_operation_as_if_sent_alone() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "jane"}});
     api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
     let jane = Api { user: User::new("jane", Vec::<String>::new()), ..api.clone() };
+    // who is nobody, and who would be somebody else, are in it as well
+    let stranger = Request::get(format!("{MAPS}/stranger")).header("authorization", "Bearer wrong");
+    assert_eq!(api.server.handle(stranger.body(String::new()).unwrap()).await.status(), 401);
+    let actor = Request::get(format!("{MAPS}/actor")).header("impersonate-user", "admin").extension(jane.user.clone());
+    assert_eq!(api.server.handle(actor.body(String::new()).unwrap()).await.status(), 403);
     let refused = json!([core("namespaces", "", json!({"metadata": {"name": "hers"}})), create("c")]);
     assert_eq!(jane.post(TRANSACTIONS, &transaction(refused)).await.0, 403);
     api.get(&format!("{MAPS}/last")).await;
@@ -259,8 +265,17 @@ async fn the_audit_log_has_every_operation_as_if_sent_alone() {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         text = std::fs::read_to_string(&file).unwrap();
     }
-    assert!(!text.contains("hunter2"), "{text}");
+    assert!(!text.contains("hunter2") && !text.contains("wrong"), "{text}");
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let about = |name: &str| {
+        let own = events.iter().filter(|event| event["objectRef"]["name"] == name);
+        own.map(|event| {
+            (event["stage"].as_str().unwrap(), &event["responseStatus"]["code"], &event["user"]["username"])
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(about("stranger"), [("ResponseStarted", &json!(401), &json!(""))]);
+    assert_eq!(about("actor").last(), Some(&("ResponseComplete", &json!(403), &json!("jane"))));
     let of = |user: &str| {
         let own =
             events.iter().filter(|event| event["user"]["username"] == user && event["requestURI"] == TRANSACTIONS);

@@ -46,6 +46,8 @@ pub struct Status {
     pub causes: Vec<Cause>,
     /// When trying again makes sense.
     pub retry_after: Option<u32>,
+    /// Where a list that cannot go on as it began can go on all the same.
+    pub continue_token: String,
     /// Kubernetes' front answers with details that say nothing, and clients may compare.
     pub bare_details: bool,
 }
@@ -68,6 +70,7 @@ impl Status {
             uid: String::new(),
             causes: Vec::new(),
             retry_after: None,
+            continue_token: String::new(),
             bare_details: false,
         }
     }
@@ -248,6 +251,9 @@ impl Status {
             "metadata": {},
             "status": if success { "Success" } else { "Failure" },
         });
+        if !self.continue_token.is_empty() {
+            status["metadata"]["continue"] = Value::from(self.continue_token.as_str());
+        }
         if !self.message.is_empty() {
             status["message"] = Value::from(self.message.as_str());
         }

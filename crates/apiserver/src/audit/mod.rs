@@ -1,5 +1,6 @@
 //! The audit log: who did what to what, one JSON line per stage of a request.
 
+mod bodies;
 mod file;
 mod operations;
 mod policy;
@@ -24,8 +25,8 @@ use crate::user::User;
 
 /// Lines that wait to be written; beyond it requests wait for the disk.
 const WAITING: usize = 4096;
-/// Bodies larger than this are not in the log.
-const BODY: usize = 256 * 1024;
+/// The annotation that names what a level promises and the event has not.
+const LEFT_OUT: &str = "conductor.io/left-out";
 
 /// Writes what a policy asks for.
 pub struct Audit {
@@ -39,7 +40,7 @@ pub struct Record {
     level: Level,
     omit: Vec<String>,
     omit_managed: bool,
-    watch: bool,
+    last: &'static str,
 }
 
 impl Audit {
@@ -80,6 +81,15 @@ impl Audit {
         let event = begun(real, acting, parts, id, now);
         let operations = several.then(|| Operations::of(real.clone(), event.clone()));
         (Record::new(event, decision, info), operations)
+    }
+
+    /// The record of a request whose sender is not who they say, if it is to have one: only that it was refused.
+    pub fn unauthenticated(&self, info: &RequestInfo, parts: &Parts, id: String, now: String) -> Option<Record> {
+        let nobody = Arc::new(User::default());
+        let acting = Acting { user: nobody.clone(), constraint: None };
+        let mut record = self.begin(&nobody, &acting, info, parts, id, now).0?;
+        record.last = "ResponseStarted";
+        Some(record)
     }
 
     /// Writes a stage of a request.
@@ -149,7 +159,7 @@ impl Record {
             level: decision.level,
             omit: decision.omit,
             omit_managed: decision.omit_managed,
-            watch: info.verb == "watch",
+            last: if info.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" },
         })
     }
 
@@ -158,22 +168,27 @@ impl Record {
         self.event["auditID"].as_str().unwrap_or_default()
     }
 
-    /// Whether it is about a watch, whose answer begins long before it ends.
-    pub fn is_watch(&self) -> bool {
-        self.watch
+    /// The stage that ends it: the answer to a watch begins long before it ends.
+    pub fn last_stage(&self) -> &'static str {
+        self.last
     }
 
     /// The body that was sent.
     pub fn sent(&mut self, headers: &HeaderMap, body: &[u8]) {
-        if crate::media::content_type(headers).to_ascii_lowercase().contains("json") {
-            self.sent_json(body);
+        if self.level >= Level::Request && !body.is_empty() {
+            self.show("requestObject", bodies::read(headers, body), body.len());
         }
     }
 
-    fn sent_json(&mut self, body: &[u8]) {
-        if self.level >= Level::Request && !body.is_empty() && body.len() <= BODY {
-            if let Ok(parsed) = machinery::json::parse(body) {
-                self.event["requestObject"] = self.shown(parsed.value);
+    /// Shows an object, or says that it is not shown.
+    fn show(&mut self, field: &str, object: Option<Value>, bytes: usize) {
+        match object {
+            Some(object) => self.event[field] = self.shown(object),
+            None => {
+                let said =
+                    self.event["annotations"][LEFT_OUT].as_str().map(|own| format!("{own}; ")).unwrap_or_default();
+                let why = if bytes > bodies::MOST { "too large" } else { "cannot be read" };
+                self.annotate([(LEFT_OUT.to_owned(), format!("{said}{field}: {bytes} bytes, {why}"))]);
             }
         }
     }
@@ -191,13 +206,17 @@ impl Record {
     }
 
     /// How it ended.
-    pub fn answered(&mut self, response: &Response<Body>) {
+    pub fn answered(&mut self, response: &mut Response<Body>) {
         self.event["responseStatus"] = status_of(response);
-        if self.level == Level::RequestResponse {
-            if let Some(object) = body_of(response) {
-                self.event["responseObject"] = self.shown(object);
-            }
+        // what streams is a watch, or of no resource
+        let Some(len) = response.body().len().filter(|len| self.level == Level::RequestResponse && *len > 0) else {
+            return;
+        };
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if len <= bodies::MOST {
+            response.body_mut().make_whole();
         }
+        self.show("responseObject", body_of(response), len);
     }
 
     fn shown(&self, mut object: Value) -> Value {
@@ -221,8 +240,7 @@ fn said_of(decision: &Decision) -> [(String, String); 2] {
 }
 
 fn body_of(response: &Response<Body>) -> Option<Value> {
-    let body = response.body().bytes().filter(|bytes| bytes.len() <= BODY)?;
-    machinery::json::parse(&body).ok().map(|parsed| parsed.value)
+    bodies::read(response.headers(), &response.body().bytes()?)
 }
 
 /// `responseStatus`: the code, and why if it is a refusal.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use machinery::json::Envelope;
 use serde_json::Value;
 use store::Entry;
 
-use super::{Audit, BODY, Level, Record, said_of, status_of};
+use super::{Audit, Level, Record, bodies, said_of, status_of};
 use crate::auth::authz::Decision;
 use crate::body::Body;
 use crate::request::RequestInfo;
@@ -60,7 +60,7 @@ impl Operation {
 
     /// The object it wrote, in the version that it was sent in.
     async fn object(&self) -> Option<Value> {
-        let (resource, entry) = self.written.as_ref().filter(|(_, entry)| entry.value.len() <= BODY)?;
+        let (resource, entry) = self.written.as_ref().filter(|(_, entry)| entry.value.len() <= bodies::MOST)?;
         resource.read(&*resource.show_one(entry.clone()).await.ok()?).ok()
     }
 }
@@ -85,7 +85,7 @@ impl Audit {
             if let Some(name) = operation.new_name() {
                 record.event["objectRef"]["name"] = name.into();
             }
-            record.sent_json(&operation.sent);
+            record.sent(&HeaderMap::new(), &operation.sent);
             if record.level == Level::RequestResponse {
                 if let Some(object) = operation.object().await {
                     record.event["responseObject"] = record.shown(object);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use machinery::time::Time;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use store::Store;
@@ -22,6 +23,9 @@ pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 /// The label of a Secret whose token is no longer good.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
+/// How long tokens outlive what they are for, in seconds: what is deleted may have something left to do.
+const LEEWAY: i64 = 60;
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Object {
@@ -39,6 +43,12 @@ struct Meta {
 }
 
 impl Meta {
+    /// Whether it was to be gone a while ago: what holds it (a finalizer is anybody's to set) holds no tokens.
+    fn is_deleted(&self, now: i64) -> bool {
+        let since = self.deletion_timestamp.as_ref().map(|time| time.parse::<Time>().map_or(0, |time| time.seconds));
+        since.is_some_and(|since| since.saturating_add(LEEWAY) < now)
+    }
+
     fn label(&self, key: &str) -> &str {
         self.labels.as_ref().and_then(|own| own.get(key)).map_or("", String::as_str)
     }
@@ -51,6 +61,7 @@ pub fn check(
     used: &Used,
     claims: &Claims,
     token: &str,
+    now: i64,
     today: impl Fn() -> String,
 ) -> Result<(), &'static str> {
     let get = |table: &str, key: &str| -> Option<Object> { serde_json::from_slice(&store.get(table, key)?.value).ok() };
@@ -58,11 +69,17 @@ pub fn check(
     if account.metadata.uid != claims.uid {
         return Err("its account was made anew");
     }
+    if account.metadata.is_deleted(now) {
+        return Err("its account is deleted");
+    }
     if let Some((kind, name, uid)) = &claims.bound {
         let key = if kind == "node" { name.clone() } else { format!("{}/{name}", claims.namespace) };
         let object = get(&format!("core/{kind}s"), &key).ok_or("what it is bound to is gone")?;
         if object.metadata.uid != *uid {
             return Err("what it is bound to was made anew");
+        }
+        if object.metadata.is_deleted(now) {
+            return Err("what it is bound to is deleted");
         }
     }
     let Some(name) = &claims.secret else { return Ok(()) };
@@ -114,5 +131,21 @@ impl Used {
     /// Which they are.
     pub fn take(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.keys.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_after_its_deletion_is_deleted() {
+        let deleted = |time: Option<&str>, now| {
+            Meta { deletion_timestamp: time.map(str::to_owned), ..Meta::default() }.is_deleted(now)
+        };
+        assert!(!deleted(None, i64::MAX));
+        let time = Some("1970-01-01T00:10:00Z");
+        assert!(!deleted(time, 600) && !deleted(time, 600 + LEEWAY) && deleted(time, 601 + LEEWAY));
+        assert!(deleted(Some("whenever"), 1 + LEEWAY));
     }
 }

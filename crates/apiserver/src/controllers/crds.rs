@@ -79,7 +79,9 @@ pub fn load(server: &Server) -> Known {
 pub fn announce(server: &crate::server::Inner, catalog: &Catalog) {
     for resource in catalog.all().iter().filter(|own| !own.is_announced()) {
         let name = format!("{}.{}", resource.plural, resource.group);
-        let stored = server.store.get(TABLE, &name).and_then(|entry| parse_stored(&entry).ok());
+        // a large definition is not read at every question only to see that nothing is said of it yet
+        let said = |entry: &Arc<Entry>| memchr::memmem::find(&entry.value, b"\"Established\"").is_some();
+        let stored = server.store.get(TABLE, &name).filter(said).and_then(|entry| parse_stored(&entry).ok());
         if stored.is_some_and(|crd| crate::custom::check::is_established(&crd)) {
             resource.announce();
         }

@@ -97,6 +97,19 @@ struct Ages {
     by_age: BTreeSet<(i64, Arc<str>)>,
     known: HashMap<Arc<str>, Known>,
     bytes: usize,
+    /// The same for each namespace: who writes many pushes out their own.
+    namespaces: HashMap<String, Share>,
+}
+
+#[derive(Default)]
+struct Share {
+    by_age: BTreeSet<(i64, Arc<str>)>,
+    bytes: usize,
+}
+
+/// The namespace of an event's key.
+fn namespace(key: &str) -> &str {
+    key.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 #[derive(Clone, Copy)]
@@ -135,13 +148,24 @@ impl Ages {
         self.forget(&key);
         self.by_age.insert((known.seen, key.clone()));
         self.bytes += known.bytes;
+        let share = self.namespaces.entry(namespace(&key).to_owned()).or_default();
+        share.by_age.insert((known.seen, key.clone()));
+        share.bytes += known.bytes;
         self.known.insert(key, known);
     }
 
     fn forget(&mut self, key: &Arc<str>) {
         if let Some(known) = self.known.remove(key) {
-            self.by_age.remove(&(known.seen, key.clone()));
+            let place = (known.seen, key.clone());
+            self.by_age.remove(&place);
             self.bytes -= known.bytes;
+            if let Some(share) = self.namespaces.get_mut(namespace(key)) {
+                share.by_age.remove(&place);
+                share.bytes -= known.bytes;
+                if share.by_age.is_empty() {
+                    self.namespaces.remove(namespace(key));
+                }
+            }
         }
     }
 
@@ -157,13 +181,24 @@ impl Ages {
         self.by_age.first().map(|(seen, _)| *seen)
     }
 
-    /// The oldest events that were last seen before a time or are too many, at most `limit`, with their revisions.
+    /// The events that were last seen before a time or, of the namespaces that have most, are too many: the oldest first, at most
+    /// `limit`, with their revisions.
     fn due(&self, before: i64, bound: usize, limit: usize) -> Vec<(Arc<str>, u64)> {
-        let mut left = self.bytes;
         let mut due = Vec::new();
-        for (seen, key) in self.by_age.iter().take(limit) {
-            let Some(known) = self.known.get(key).filter(|_| *seen < before || left > bound) else { break };
+        for (_, key) in self.by_age.iter().take(limit).take_while(|(seen, _)| *seen < before) {
+            due.extend(self.known.get(key).map(|known| (key.clone(), known.revision)));
+        }
+        if !due.is_empty() || self.bytes <= bound {
+            return due;
+        }
+        let mut left = self.bytes;
+        let mut shares: Vec<_> = self.namespaces.values().map(|share| (share.bytes, share.by_age.iter())).collect();
+        while left > bound && due.len() < limit {
+            let Some((bytes, ages)) = shares.iter_mut().max_by_key(|(bytes, _)| *bytes) else { break };
+            let Some(known) = ages.next().and_then(|(_, key)| Some((key, self.known.get(key)?))) else { break };
+            let (key, known) = known;
             left -= known.bytes;
+            *bytes -= known.bytes;
             due.push((key.clone(), known.revision));
         }
         due
@@ -207,6 +242,26 @@ mod tests {
         assert_eq!(due(&ages, 99, 300, 9), "c a b");
         ages.settle(&"c".into(), None);
         assert_eq!((ages.bytes, ages.oldest()), (250, Some(40)));
+    }
+
+    #[test]
+    fn who_writes_many_pushes_out_their_own() {
+        let mut ages = Ages::default();
+        for (key, seen, bytes) in [("b/old", 1, 50), ("a/one", 10, 300), ("a/two", 11, 300), ("b/new", 12, 50)] {
+            ages.put(key.into(), Known { seen, bytes, revision: 1 });
+        }
+        let due = |ages: &Ages, bound| {
+            ages.due(0, bound, 9).iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(due(&ages, 700), "");
+        assert_eq!(due(&ages, 650), "a/one");
+        assert_eq!(due(&ages, 399), "a/one a/two");
+        assert_eq!(due(&ages, 60), "a/one a/two b/old");
+        assert_eq!(due(&ages, 0), "a/one a/two b/old b/new");
+        for key in ["a/one", "a/two", "b/old", "b/new"] {
+            ages.settle(&key.into(), None);
+        }
+        assert!(ages.namespaces.is_empty() && ages.by_age.is_empty() && ages.bytes == 0);
     }
 
     #[test]

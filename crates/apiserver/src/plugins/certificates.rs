@@ -128,3 +128,33 @@ pub fn check(object: &Value) -> field::Errors {
     let path = field::Path::root("spec").child("request");
     vec![field::Error::invalid(&path, object["spec"]["request"].clone(), wrong)]
 }
+
+/// What is wrong with a certificate that is issued: it must be one, or several, and nothing else.
+pub fn check_issued(new: &Value, old: &Value) -> field::Errors {
+    use base64::Engine;
+    let issued = new["status"]["certificate"].as_str().unwrap_or_default();
+    if issued.is_empty() || new["status"]["certificate"] == old["status"]["certificate"] {
+        return field::Errors::new();
+    }
+    let bytes = base64::engine::general_purpose::STANDARD.decode(issued).unwrap_or_default();
+    let mut count = 0;
+    let mut wrong = None;
+    for block in Pem::iter_from_buffer(&bytes) {
+        count += 1;
+        wrong = match block {
+            Err(_) => Some("must be PEM blocks and nothing else".to_owned()),
+            Ok(block) if block.label != "CERTIFICATE" => {
+                Some(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label))
+            }
+            Ok(block) => block.parse_x509().err().map(|error| format!("x509: malformed certificate: {error}")),
+        };
+        if wrong.is_some() {
+            break;
+        }
+    }
+    if count == 0 {
+        wrong = Some("must contain at least one CERTIFICATE PEM block".to_owned());
+    }
+    let path = field::Path::root("status").child("certificate");
+    wrong.map(|wrong| field::Error::invalid(&path, "<certificate data>", wrong)).into_iter().collect()
+}

@@ -41,9 +41,12 @@ pub fn too_large(wanted: u64, current: u64) -> Status {
     )
 }
 
-const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. Start a new list \
-     without the continue parameter, or go on with the continue token of this response: the rest may then show objects \
-     that were created, changed or deleted since the first page.";
+const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new \
+     list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
+     Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted \
+     between the time the first chunk was returned and now may show up in the list.";
+/// The version of a list that goes on with what is there by then.
+const INCONSISTENT: i64 = -1;
 
 impl Context {
     /// Checks what of the options does not go together.
@@ -118,11 +121,11 @@ impl Context {
             Ok(list) => list,
             Err(ReadError::Future { current }) => return Err(too_large(at.unwrap_or(0), current)),
             Err(ReadError::Compacted { .. }) if !options.continue_token.is_empty() => {
-                return Err(Status::expired(TOO_OLD));
+                let continue_token = write_token(INCONSISTENT, start_after.as_deref().unwrap_or_default());
+                return Err(Status { continue_token, ..Status::expired(TOO_OLD) });
             }
-            Err(ReadError::Compacted { oldest }) => {
-                let wanted = at.unwrap_or(0);
-                return Err(Status::expired(format!("too old resource version: {wanted} ({oldest})")));
+            Err(ReadError::Compacted { .. }) => {
+                return Err(Status::expired("The resourceVersion for the provided list is too old."));
             }
         };
         let mut entries = self.resource.show(list.entries, false).await?;
@@ -135,7 +138,7 @@ impl Context {
             }
         }
         let continue_token = match entries.last().filter(|_| more) {
-            Some(last) => write_token(list.revision, &last.key),
+            Some(last) => write_token(list.revision as i64, &last.key),
             None => String::new(),
         };
         let remaining = if everything { list.remaining.filter(|_| more) } else { None };
@@ -143,8 +146,8 @@ impl Context {
     }
 }
 
-fn write_token(revision: u64, start: &str) -> String {
-    let token = Token { v: "meta.k8s.io/v1".into(), rv: revision as i64, start: start.into() };
+fn write_token(revision: i64, start: &str) -> String {
+    let token = Token { v: "meta.k8s.io/v1".into(), rv: revision, start: start.into() };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 

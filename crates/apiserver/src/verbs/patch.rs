@@ -138,7 +138,7 @@ impl Context {
             let conditional = !applied["metadata"]["resourceVersion"].is_null();
             return Ok(Change { object, conditional, tracked: true, unsettled, said });
         }
-        let patched = match patch {
+        let mut patched = match patch {
             // Who manages what is brought up to date by what there was, unless the patch says something about it.
             Patch::Merge(merge) if merge["metadata"].get("managedFields").is_none() => {
                 patch::merge_into(without_managers(old), merge).map_err(|error| error.to_status())?
@@ -156,6 +156,12 @@ impl Context {
             true => invalid(REDACTED, why),
             false => patch.refused(old, self.resource.schema(), why),
         };
+        if let (Patch::Strategic(_), Some(fields)) = (patch, patched.as_object_mut()) {
+            // What such a patch says of the kind is not looked at: people patch with manifests of older versions.
+            for field in ["apiVersion", "kind"] {
+                fields.insert(field.into(), old[field].clone());
+            }
+        }
         if let Patch::Strategic(_) = patch {
             // Kubernetes reads the result of such a patch in another way, and says so in other words.
             if let Err(error) = machinery::schema::decode(patched.clone(), self.resource.schema()) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::unfold;
 use machinery::field::{self, Path};
+use machinery::selector::FieldSelector;
 use machinery::status::Status;
 use store::{Entry, Event, EventKind, KeyRange, ReadError, Watch, WatchError};
 use tokio::time::Instant;
@@ -159,9 +160,19 @@ impl Context {
         if matches!(options.resource_version.as_str(), "" | "0") && self.query.flag("watch") {
             options.send_initial_events.get_or_insert(true);
         }
-        // Old watch paths name one object.
-        if !self.info.name.is_empty() && options.field_selector.is_empty() {
-            options.field_selector = format!("metadata.name={}", self.info.name);
+        // Old watch paths name one object: who may see it may see no other.
+        if !self.info.name.is_empty() {
+            let own = format!("metadata.name={}", self.info.name);
+            if options.field_selector.is_empty() {
+                options.field_selector = own;
+            } else {
+                let selector = FieldSelector::parse(&options.field_selector)
+                    .map_err(|error| Status::bad_request(error.to_string()))?;
+                if selector.exact("metadata.name") != Some(&self.info.name) {
+                    return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+                }
+                options.field_selector = format!("{},{own}", options.field_selector);
+            }
         }
         Ok(options)
     }

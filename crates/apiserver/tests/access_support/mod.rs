@@ -58,6 +58,16 @@ impl World {
         (code, serde_json::from_slice(&body).unwrap_or_default())
     }
 
+    /// Reads a path to the end of its answer, which a watch has after its time.
+    pub async fn text(&self, user: &Arc<User>, path: &str) -> (u16, String) {
+        let mut request = Request::get(path).body(Full::new(bytes::Bytes::new())).unwrap();
+        request.extensions_mut().insert(user.clone());
+        let response = self.0.handle(request).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        (code, String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// Sends a request as an administrator; gives its status and the warnings it comes with.
     pub async fn warned(&self, method: &str, path: &str, body: &Value) -> (u16, Vec<String>) {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");

@@ -73,6 +73,18 @@ async fn expressions_change_objects() {
     assert_eq!(made["spec"]["containers"][0]["volumeMounts"].as_array().map(Vec::len), Some(1), "{made}");
 }
 
+/// Nothing is born deleted: the next write would remove it.
+#[tokio::test]
+async fn who_mutates_what_is_new_deletes_nothing() {
+    let world = World::new().await;
+    let stamp = "[JSONPatch{op: 'add', path: '/metadata/deletionTimestamp', value: '2001-01-01T00:00:00Z'}, \
+        JSONPatch{op: 'add', path: '/metadata/deletionGracePeriodSeconds', value: 0}]";
+    mutation(&world, "m", json!([patch(stamp)]), json!({})).await;
+    let made = world.make(MAPS, map("a", json!({}))).await;
+    assert!(made["metadata"].get("deletionTimestamp").is_none(), "{made}");
+    assert!(made["metadata"].get("deletionGracePeriodSeconds").is_none(), "{made}");
+}
+
 /// What is being made has neither uid nor time before it is admitted, whoever changes it or not; it has both when it is judged.
 #[tokio::test]
 async fn what_the_server_gives_comes_after_mutation() {

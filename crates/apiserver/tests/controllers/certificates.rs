@@ -151,3 +151,32 @@ async fn nobody_becomes_a_master_in_other_letters() {
         assert_eq!(code, 403, "{answer}");
     }
 }
+
+/// What is no certificate is none, and a decision is not made by the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_takes_certificates_and_no_decisions() {
+    let client = Client::in_memory().await;
+    let spec = json!({"request": request("x", "o", &[]), "signerName": "example.com/own", "usages": ["client auth"]});
+    client.create(REQUESTS, json!({"metadata": {"name": "x"}, "spec": spec})).await;
+    let status = format!("{REQUESTS}/x/status");
+    let merge = "application/merge-patch+json";
+    let whole = rcgen::generate_simple_self_signed(vec!["a".into()]).unwrap().cert.pem();
+    let other = whole.replace("CERTIFICATE", "FOO");
+    for wrong in
+        ["a", "", &other, &format!("{whole}{other}"), "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n"]
+    {
+        let patch = json!({"status": {"certificate": STANDARD.encode(wrong)}});
+        let (code, answer) = client.send(Method::PATCH, &status, merge, patch).await;
+        assert!(code == 422 || wrong.is_empty(), "{wrong:?}: {answer}");
+    }
+    let decision = |kind: &str| json!([{"type": kind, "status": "True", "reason": "R"}]);
+    for kind in ["Approved", "Denied"] {
+        let patch = json!({"status": {"conditions": decision(kind)}});
+        let (code, answer) = client.send(Method::PATCH, &status, merge, patch).await;
+        let why = format!("updates may not add a condition of type \"{kind}\"");
+        assert!(code == 422 && answer["message"].as_str().unwrap().contains(&why), "{answer}");
+    }
+    let patch = json!({"status": {"certificate": STANDARD.encode(format!("{whole}{whole}"))}});
+    let (code, answer) = client.send(Method::PATCH, &status, merge, patch).await;
+    assert_eq!(code, 200, "{answer}");
+}

@@ -169,15 +169,21 @@ pub(super) fn phase_transition(new: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// Approvals and denials are not the status subresource's to write.
+/// Approvals and denials are not the status subresource's to change. One more or one less is left for validation to refuse: who forgot
+/// `/approval` is told.
 pub(super) fn kept_decisions(new: &mut Value, old: &Value) {
-    let decided = |condition: &&Value| matches!(text(condition, "type"), "Approved" | "Denied");
-    let mut conditions: Vec<Value> = list(old, "status.conditions").iter().filter(decided).cloned().collect();
-    conditions.extend(list(new, "status.conditions").iter().filter(|c| !decided(c)).cloned());
-    if conditions.is_empty() {
-        remove(new, "status", "conditions")
-    } else {
-        set(new, "status", "conditions", conditions)
+    for kind in ["Approved", "Denied"] {
+        let own = |condition: &&Value| text(condition, "type") == kind;
+        let before: Vec<Value> = list(old, "status.conditions").iter().filter(own).cloned().collect();
+        if list(new, "status.conditions").iter().filter(own).count() != before.len() {
+            continue;
+        }
+        let mut before = before.into_iter();
+        for condition in
+            list_mut(new, "status.conditions").iter_mut().filter(|condition| text(condition, "type") == kind)
+        {
+            *condition = before.next().unwrap_or_default();
+        }
     }
 }
 
