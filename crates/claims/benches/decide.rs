@@ -98,6 +98,7 @@ fn ask(n: u64) -> Ask {
         resource_name: None,
         needed: true,
         barred: Box::default(),
+        bound: false,
     }
 }
 

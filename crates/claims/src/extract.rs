@@ -168,6 +168,7 @@ pub fn ask(rules: &Rules, object: &Json, needed: bool, node: Option<Labels>) -> 
         resource_name: name(&spec["resourceName"]),
         needed,
         barred: Box::default(),
+        bound: matches!(object["status"]["phase"].as_str(), Some("Bound" | "Lost")),
     })
 }
 

@@ -17,6 +17,20 @@ pub fn labels_of(value: Option<&Value>) -> Labels {
         .unwrap_or_else(|| Arc::from([]))
 }
 
+/// What a [`Topology`] asks of a node: its labels and, as a label that no node can have, its name.
+pub fn node_of(node: &Value) -> Labels {
+    let name = node["metadata"]["name"].as_str().unwrap_or_default();
+    let mut all = vec![(field_key("metadata.name").into(), name.into())];
+    all.extend(labels_of(node["metadata"].get("labels")).iter().cloned());
+    all.sort();
+    all.into()
+}
+
+/// The key under which a node's field is among its labels.
+fn field_key(field: &str) -> String {
+    format!("/{field}")
+}
+
 /// The value of one label.
 pub fn label<'l>(labels: &'l [(Arc<str>, Arc<str>)], key: &str) -> Option<&'l str> {
     labels.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok().map(|i| labels[i].1.as_ref())
@@ -153,7 +167,7 @@ fn checked<'v>(key: &str, values: impl IntoIterator<Item = &'v str>, path: &Path
     }
 }
 
-/// Where a resource can be used: one of the terms must hold of a node's labels.
+/// Where a resource can be used: one of the terms must hold of a node ([`node_of`]), in its labels and its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Topology {
     any: Vec<Selector>,
@@ -170,6 +184,11 @@ impl Topology {
             if let Some(expressions) = term.get("matchExpressions").filter(|v| !v.is_null()) {
                 requirements(expressions, &path.field("matchExpressions"), true, &mut all)?;
             }
+            if let Some(fields) = term.get("matchFields").filter(|v| !v.is_null()) {
+                let first = all.len();
+                requirements(fields, &path.field("matchFields"), true, &mut all)?;
+                all.iter_mut().skip(first).for_each(|requirement| requirement.key = field_key(&requirement.key));
+            }
             if !all.is_empty() {
                 any.push(Selector { all });
             }
@@ -177,7 +196,7 @@ impl Topology {
         Ok(Topology { any })
     }
 
-    /// Whether a node with these labels can use the resource.
+    /// Whether a node can use the resource.
     pub fn reaches(&self, node: &[(Arc<str>, Arc<str>)]) -> bool {
         self.any.iter().any(|term| term.matches(node))
     }
@@ -228,5 +247,23 @@ mod tests {
         assert!(topology.reaches(&labels_of(Some(&json!({"zone": "a"})))));
         assert!(topology.reaches(&labels_of(Some(&json!({"cores": "8"})))));
         assert!(!topology.reaches(&labels_of(Some(&json!({"cores": "2", "zone": "b"})))));
+    }
+
+    #[test]
+    fn a_term_holds_in_labels_and_fields() {
+        let on = |names: &[&str]| json!([{"key": "metadata.name", "operator": "In", "values": names}]);
+        let in_zone = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
+        let node =
+            |name: &str| json!({"metadata": {"name": name, "labels": {"zone": "a", "metadata.name": "n9", "b": "c"}}});
+        let check = |terms: Value, name: &str, expected: bool| {
+            let topology = Topology::from_terms(&terms, &Path::root()).expect("terms");
+            assert_eq!(topology.reaches(&node_of(&node(name))), expected, "{terms} {name}");
+        };
+        check(json!([{"matchFields": on(&["n1"])}]), "n1", true);
+        check(json!([{"matchFields": on(&["n1"])}]), "n2", false);
+        check(json!([{"matchFields": on(&["n9"])}]), "n1", false);
+        check(json!([{"matchFields": on(&["n1"]), "matchExpressions": in_zone}]), "n1", true);
+        check(json!([{"matchFields": on(&["n2"]), "matchExpressions": in_zone}]), "n1", false);
+        check(json!([{"matchFields": on(&["n2"])}, {"matchExpressions": in_zone}]), "n1", true);
     }
 }

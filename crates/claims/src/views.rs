@@ -229,6 +229,8 @@ pub struct Ask {
     pub needed: bool,
     /// Classes that who made it may not use: what is of them is not even looked at, unless it is named or reserved.
     pub barred: Box<[Arc<str>]>,
+    /// Whether it has its resource, or had it: what refers to it then is its own, whatever it is.
+    pub bound: bool,
 }
 
 impl Ask {

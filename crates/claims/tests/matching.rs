@@ -153,6 +153,7 @@ fn read_ask(rules: &Rules, raw: &RawAsk) -> Ask {
             .collect(),
         resource_name: (*named < 3).then(|| text("r", *named)),
         needed: *mode < 3,
+        bound: false,
         barred: if *named % 5 == 4 { Box::new([text("class", 1)]) } else { Box::default() },
     }
 }

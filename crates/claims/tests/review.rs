@@ -50,6 +50,16 @@ fn resources_claims_and_classes() {
     );
     create(resource(json!({"engine": "mysql", "template": {"kind": "A"}})), "spec.template.apiVersion");
 
+    // a class that claims from itself never comes to an end
+    let mirror = |name: &str, template: Value| {
+        of("BucketClass", json!({"metadata": {"name": name}, "spec": {"template": template}}))
+    };
+    for (class, expected) in
+        [("mirror", "spec.template.spec.class"), ("${claim.spec.class}", "spec.template.spec.class"), ("other", "")]
+    {
+        create(mirror("mirror", of("BucketClaim", json!({"spec": {"class": class}}))), expected);
+    }
+
     let claim = |spec: Value| of("RelationalDatabaseClaim", json!({"spec": spec}));
     create(claim(json!({})), "");
     create(claim(json!({"version": ">="})), "spec.version");
@@ -352,6 +362,10 @@ fn types_and_managers() {
     let create = |object: Value, expected: &str| check(Operation::Create, object, Value::Null, &[], 0, expected);
     create(taken(json!({"resource": "Fake"})), "");
     create(taken(json!({"resource": "Fake", "claim": "BucketClaim"})), "spec.names");
+    // connection objects are named after the resource
+    let mut pail = taken(json!({"resource": "Bucket", "claim": "PailClaim", "class": "PailClass"}));
+    pail["metadata"]["name"] = json!("buckets.example.com");
+    create(pail, "spec.names.resource");
     create(taken(json!({"resource": "Fake", "shortNames": {"claim": "rdbc"}})), "spec.names");
     let database = &builtin_types().expect("types")[0];
     check(Operation::Create, database.clone(), Value::Null, &[], 0, "");

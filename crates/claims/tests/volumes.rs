@@ -296,6 +296,51 @@ fn a_volume_s_life() {
     assert_eq!((phase(&api, &c), phase(&api, &v)), ("gone", "Released"));
 }
 
+#[test]
+fn a_lost_claim_gets_no_other_volume_than_one_that_names_it() {
+    let says = |object: Value| with(object, "/metadata/annotations", json!({volumes::BIND_COMPLETED: "yes"}));
+    let named = |object: Value| with(object, "/spec/volumeName", json!("v"));
+    let (c, v) = (claim_key("c"), volume_key("v"));
+    for (volume, gets) in [
+        (pv("v", "10Gi", "", &["ReadWriteOnce"]), true),
+        (pv("v", "10Gi", "fast", &["ReadWriteOnce"]), false),
+        (pv("v", "10Gi", "", &["ReadOnlyMany"]), false),
+        (pv("v", "1Gi", "", &["ReadWriteOnce"]), false),
+    ] {
+        // that it was bound is only its own word: there never was a volume
+        let mut api = Api::default();
+        api.create(says(named(pvc("c", "10Gi", Some(""))))).expect("created");
+        settle(&mut api);
+        assert_eq!(phase(&api, &c), "Lost");
+        api.create(volume.clone()).expect("created");
+        settle(&mut api);
+        let expected = if gets { ("Bound", "Bound") } else { ("Lost", "Available") };
+        assert_eq!((phase(&api, &c), phase(&api, &v)), expected, "{volume}");
+        // the volume was another's, and is freed for somebody else
+        let mut api = Api::default();
+        let owned = json!({"namespace": "apps", "name": "other", "uid": "gone"});
+        api.create(with(volume.clone(), "/spec/claimRef", owned)).expect("created");
+        api.patch(&v, &json!({"status": {"phase": "Released"}}), true);
+        api.create(says(named(pvc("c", "10Gi", Some(""))))).expect("created");
+        settle(&mut api);
+        assert_eq!((phase(&api, &c), phase(&api, &v)), ("Lost", "Released"));
+        api.patch(&v, &json!({"spec": {"claimRef": null}}), false);
+        settle(&mut api);
+        assert_eq!((phase(&api, &c), phase(&api, &v)), expected, "{volume}");
+    }
+}
+
+#[test]
+fn a_bound_claim_whose_volume_cannot_grow_stays_bound() {
+    let mut api = Api::default();
+    api.create(pv("v", "10Gi", "", &["ReadWriteOnce"])).expect("created");
+    api.create(pvc("c", "10Gi", Some(""))).expect("created");
+    settle(&mut api);
+    let plan = volumes::volume_claim_held(&api.objects[&claim_key("c")], "NotAllowed", "no".into(), "now");
+    api.execute(&plan, usize::MAX, |_| {});
+    assert_eq!(phase(&api, &claim_key("c")), "Bound");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -403,6 +448,10 @@ fn a_volume_grows_with_its_claim_says_when_it_is_lost_and_is_used_again() {
     let thing = key("Thing", "conductor-system", &name);
 
     api.patch(&claim_key("c"), &json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}}), false);
+    // it is charged for what it is to have before that is asked for
+    let grows = plan(&api, &claim_key("c"), &api.clone());
+    assert_eq!(grows.writes[0].body["status"]["allocatedResources"]["storage"], "5Gi", "{grows:?}");
+    assert!(grows.writes[1].implementation, "{grows:?}");
     settle(&mut api);
     let claim = &api.objects[&claim_key("c")];
     assert_eq!(api.objects[&thing]["spec"], json!({"size": "5Gi"}));

@@ -1,7 +1,8 @@
 //! `conductor logs`: what the processes behind a claim say.
 
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let tail = tail.with_context(|| {
             format!("{} is no file of this machine; the log is where conductor up runs", file.display())
         })?;
-        say(&tail)?;
+        say(&shown(&tail))?;
     }
     if args.follow {
         tokio::select! {
@@ -119,6 +120,15 @@ async fn files(api: &Api, object: &Value) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
+/// What a process says, as a terminal may show it: who uses a database writes into its log, and does not steer whoever reads it.
+fn shown(said: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !std::io::stdout().is_terminal() || !said.contains(steers) {
+        return said.into();
+    }
+    said.chars().map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
+}
+
 /// Prints what is appended, for ever. A log that was emptied is read from its beginning.
 async fn follow(path: &PathBuf) -> anyhow::Result<()> {
     let mut file = File::open(path)?;
@@ -130,6 +140,6 @@ async fn follow(path: &PathBuf) -> anyhow::Result<()> {
         }
         let mut new = Vec::new();
         at += file.read_to_end(&mut new)? as u64;
-        write(&new)?;
+        write(shown(&String::from_utf8_lossy(&new)).as_bytes())?;
     }
 }

@@ -163,7 +163,9 @@ fn a_secret_has_no_side_door() {
 fn credentials_die() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
-    let conductor = Conductor::start(&data, &[]);
+    let filed = directory.path().join("tokens.csv");
+    std::fs::write(&filed, "static-token,filed,u9,\"g1,g2\"\n").expect("is written");
+    let conductor = Conductor::start(&data, &["--token-auth-file", filed.to_str().expect("is text")]);
     block_on(async {
         let admin = &conductor.endpoint;
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
@@ -197,6 +199,16 @@ fn credentials_die() {
         ] {
             assert_eq!(code(&forged).await, 401, "{forged}");
         }
+        // Of the file, for this server alone.
+        let spec = |audiences: Value| json!({"spec": {"token": "static-token", "audiences": audiences}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let plain = make(admin, path, spec(json!([]))).await["status"].clone();
+        assert_eq!(plain["user"]["username"], "filed", "{plain}");
+        let own_audience = plain["audiences"][0].clone();
+        assert!(own_audience.is_string(), "{plain}");
+        assert_ne!(make(admin, path, spec(json!(["vault"]))).await["status"]["authenticated"], true);
+        let both = make(admin, path, spec(json!(["vault", own_audience]))).await["status"].clone();
+        assert_eq!((&both["authenticated"], &both["audiences"]), (&json!(true), &json!([own_audience])));
         // Revoked: by its role, then by its account.
         let binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/robot";
         assert_eq!(send(admin, "DELETE", binding, &Value::Null).await.code, 200);

@@ -91,13 +91,15 @@ fn each_has_its_own(kind: &str, spec: serde_json::Value) {
         world.until(&path, "saying so", |i| i["status"]["connections"].as_array().is_some_and(|c| c.len() == 1));
     assert_eq!(after["status"]["rotated"], implementation["status"]["rotated"], "nothing is replaced for the other");
 
-    // a rotation is one of all logins
+    // a rotation is one of all logins, and of whoever is connected
+    let mut open = Session::open(&b).expect("works");
     world.patch(&path, json!({"spec": {"rotate": 1, "rotationGraceSeconds": 0}}));
     world.until(&path, "retired", |i| i["status"]["retired"] == 1);
     let next = world.details(CLAIMS, "b");
     assert_ne!(next["password"], b["password"]);
     assert_eq!(sql(&next, "select n from t").as_deref(), Ok("7"));
     soon("the old one is refused", || sql(&b, "select 1").err());
+    assert_eq!(open.ask("select n from t"), None, "what was open is ended");
 
     // a new claim has another, over a crash
     claim(&world, "c", json!({"class": "multi"}));

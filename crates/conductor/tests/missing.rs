@@ -7,11 +7,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::world::{HAPROXY, POSTGRES, World, debian_postgres, has, may_mount, says, soon};
+use common::database::{CLAIMS, INSTANCES, RESOURCES, behind, claim, class, shared_secret, shared_server};
+use common::world::{HAPROXY, POSTGRES, World, condition, debian_postgres, has, may_mount, says, soon};
 use conductor_local::lack::find_program;
 use serde_json::{Value, json};
 
-const DATABASES: &str = "/apis/storage.conductor.io/v1alpha1/namespaces/default/relationaldatabaseclaims";
 const VOLUMES: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const INGRESSES: &str = "/apis/network.conductor.io/v1alpha1/namespaces/default/ingressclaims";
 const MANAGERS: &str = "/apis/conductor.io/v1alpha1/managers";
@@ -73,9 +73,9 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
         world.create(path, &claim);
     };
     for (class, package) in [("postgres", "postgresql"), ("mariadb", "mariadb-server")] {
-        claim(DATABASES, "storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", class, class);
+        claim(CLAIMS, "storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", class, class);
         let command = format!("apt-get install {package}");
-        let waiting = world.until(&format!("{DATABASES}/{class}"), "told", |c| says(&c["status"]["message"], &command));
+        let waiting = world.until(&format!("{CLAIMS}/{class}"), "told", |c| says(&c["status"]["message"], &command));
         assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
     }
     claim(INGRESSES, "network.conductor.io/v1alpha1", "IngressClaim", "front", "silver");
@@ -110,11 +110,11 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
     let explained = world.conductor(&["explain", "rdbc/postgres"]);
     assert!(explained.lines().nth(1).unwrap_or_default().contains("apt-get install postgresql"), "{explained}");
     // and no way out is one that leads nowhere
-    claim(DATABASES, "storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "typo", "postgresql");
-    world.until(&format!("{DATABASES}/typo"), "waiting", |c| c["status"]["phase"] == "Pending");
+    claim(CLAIMS, "storage.conductor.io/v1alpha1", "RelationalDatabaseClaim", "typo", "postgresql");
+    world.until(&format!("{CLAIMS}/typo"), "waiting", |c| c["status"]["phase"] == "Pending");
     let explained = world.conductor(&["explain", "rdbc/typo"]);
     assert!(!explained.contains("would bind it (to class"), "{explained}");
-    world.delete_now(&format!("{DATABASES}/typo"));
+    world.delete_now(&format!("{CLAIMS}/typo"));
     let classes = world.conductor(&["classes"]);
     let row = |claim: &str, class: &str| {
         let is = |line: &&str| line.split_whitespace().take(2).eq([claim, class]);
@@ -142,8 +142,8 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
     // it comes: whoever waited is served, without a restart
     if has("PostgreSQL comes", POSTGRES) {
         install(programs, &["postgres", "initdb", "psql", "setsid"]);
-        world.until(&format!("{DATABASES}/postgres"), "bound", |c| c["status"]["phase"] == "Bound");
-        let waiting = world.get(&format!("{DATABASES}/mariadb")).expect("is there");
+        world.until(&format!("{CLAIMS}/postgres"), "bound", |c| c["status"]["phase"] == "Bound");
+        let waiting = world.get(&format!("{CLAIMS}/mariadb")).expect("is there");
         assert_eq!(waiting["status"]["phase"], "Pending", "{waiting}");
         // who reads no further ends what writes, be there more to come or not
         left_unread(&world, &["logs", "rdbc/postgres", "--follow"]);
@@ -180,4 +180,42 @@ fn what_is_missing_is_said_with_the_command_that_gets_it_and_is_found_when_it_co
         world.until(&format!("{VOLUMES}/large"), "bound", |c| c["status"]["phase"] == "Bound");
     }
     world.audit_is_clean();
+}
+
+#[test]
+fn what_was_never_made_in_a_server_goes_without_it() {
+    if !has("PostgreSQL", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    let secrets = "/api/v1/namespaces/conductor-system/secrets";
+    let register = |name: &str, login: Value| {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": login});
+        world.create(secrets, &secret);
+        class(&world, name, "Delete", "PostgresDatabase", json!({"serverSecretRef": {"name": name}}));
+    };
+    // nobody listens there
+    register("nowhere", json!({"host": "127.0.0.1", "port": "1", "username": "admin", "password": "x"}));
+    claim(&world, "db", json!({"class": "nowhere"}));
+    let databases = format!("{INSTANCES}/postgresdatabases");
+    let unreachable = |d: &Value| condition(d, "Ready")["reason"] == "Unreachable" && d["status"]["server"].is_null();
+    soon("said", || world.list(&databases).iter().any(unreachable).then_some(()));
+    world.delete(&format!("{CLAIMS}/db"));
+    world.gone(&format!("{CLAIMS}/db"));
+    soon("gone", || world.list(&databases).is_empty().then_some(()));
+    soon("gone", || world.list(RESOURCES).is_empty().then_some(()));
+
+    // what was begun is not forgotten because its server is away, and whoever gives it up is told how
+    shared_server(&world, "PostgresInstance");
+    register("tenant", json!(world.secret("conductor-system", &shared_secret("PostgresInstance"))));
+    claim(&world, "kept", json!({"class": "tenant"}));
+    world.details(CLAIMS, "kept");
+    let (path, made) = behind(&world, "kept");
+    assert!(made["status"]["server"].as_str().is_some_and(|server| server.starts_with("127.0.0.1:")), "{made}");
+    world.patch(&format!("{secrets}/tenant"), json!({"stringData": {"port": "1"}}));
+    world.delete(&format!("{CLAIMS}/kept"));
+    let told = |d: &Value| says(&condition(d, "Ready")["message"], "set its metadata.finalizers to []");
+    world.until(&path, "said how", told);
+    world.patch(&path, json!({"metadata": {"finalizers": []}}));
+    world.gone(&path);
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::database::*;
-use common::world::{MARIADB, POSTGRES, World, condition, has, ready, soon};
-use serde_json::json;
+use common::world::{MARIADB, POSTGRES, World, condition, has, ready, says, soon};
+use serde_json::{Value, json};
 
 /// The mode of a file or directory.
 fn mode(path: &Path) -> u32 {
@@ -132,10 +132,17 @@ fn nothing_a_tenant_does_keeps_its_postgres_database_from_being_scrubbed() {
     let database = &own["database"];
 
     // who shuts it for itself finds it open again
-    sql(&own, &format!("alter database {database} connection limit 0")).expect("a database's owner may");
-    soon("shut", || sql(&own, "select 1").is_err().then_some(()));
-    world.poke(&path);
-    sql_soon(&own, "select 1");
+    for shut in [
+        format!("alter database {database} connection limit 0"),
+        format!("revoke all on database {database} from {database}"),
+        format!("alter database {database} set local_preload_libraries = 'nope'"),
+        format!("set role none; alter role {} set local_preload_libraries = 'nope'", own["username"]),
+    ] {
+        sql(&own, &shut).expect("a database's owner may");
+        // whoever is refused is heard of, and this may have been mended already
+        world.poke(&path);
+        sql_soon(&own, "select 1");
+    }
 
     // another gives it rights on what is the other's; it keeps something in a database that everyone may use, and calls its own a template
     let given = format!(
@@ -162,6 +169,116 @@ fn nothing_a_tenant_does_keeps_its_postgres_database_from_being_scrubbed() {
     world.delete_now(&format!("{CLAIMS}/other"));
 }
 
+#[test]
+fn nobody_is_connected_whose_claim_is_gone() {
+    if !has("hostile tenants", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server_with(&world, "PostgresInstance", json!({"max_prepared_transactions": "5"}));
+    let template = json!({"serverSecretRef": {"name": shared_secret("PostgresInstance")}});
+    let admin = world.secret("conductor-system", &shared_secret("PostgresInstance"));
+    sql(&admin, "create database everyones").expect("a superuser may");
+    for policy in ["Recycle", "Delete"] {
+        class(&world, &policy.to_lowercase(), policy, "PostgresDatabase", template.clone());
+        claim(&world, "db", json!({"class": policy.to_lowercase()}));
+        let own = world.details(CLAIMS, "db");
+        let (path, _) = behind(&world, "db");
+        // in a database that is not the claim's, with things of its own, one of them in a transaction that does not end
+        let everyones = to_database(&own, "everyones");
+        let mut open = [(); 2].map(|()| Session::open(&everyones).expect("everyone may"));
+        assert_eq!(open[0].ask("create temp table x (a int); select 1").as_deref(), Some("1"));
+        assert_eq!(open[1].ask("begin; create temp table y (b int); select 2").as_deref(), Some("2"));
+        // and what no session has
+        for (to, gid) in [(&own, "one"), (&everyones, "it''s two")] {
+            let held = "do $$ begin perform lo_create(0); end $$";
+            let prepare = format!("begin; {held}; prepare transaction '{gid}'; select 4");
+            assert_eq!(Session::open(to).expect("works").ask(&prepare).as_deref(), Some("4"));
+        }
+        let prepared = "select count(*) from pg_prepared_xacts";
+        assert_eq!(sql(&admin, prepared).as_deref(), Ok("2"));
+        world.delete_now(&format!("{CLAIMS}/db"));
+        match policy {
+            "Recycle" => drop(world.until(&path, "scrubbed", |i| i["status"]["scrubbed"] == 1)),
+            _ => world.gone(&path),
+        }
+        for mut session in open {
+            assert_eq!(session.ask("select 3"), None, "{policy}");
+        }
+        assert_eq!(sql(&admin, prepared).as_deref(), Ok("0"), "{policy}");
+    }
+}
+
+#[test]
+fn no_tenant_keeps_its_login_by_shutting_its_database() {
+    if !has("hostile tenants", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "PostgresInstance");
+    let template = json!({"serverSecretRef": {"name": shared_secret("PostgresInstance")}, "rotationGraceSeconds": 0});
+    class(&world, "keep", "Retain", "PostgresDatabase", template);
+    let admin = world.secret("conductor-system", &shared_secret("PostgresInstance"));
+    sql(&admin, "create database everyones").expect("a superuser may");
+    claim(&world, "db", json!({"class": "keep"}));
+    let first = world.details(CLAIMS, "db");
+    let (path, implementation) = behind(&world, "db");
+    let secret = implementation["status"]["connectionSecretRef"]["name"].as_str().expect("is named").to_owned();
+    let shut = format!("alter database {} set local_preload_libraries = 'nope'", first["database"]);
+    sql(&first, "create table t as select 7 as a").expect("may");
+
+    // a rotation, and the end of the claim
+    sql(&first, &shut).expect("a database's owner may");
+    world.patch(&path, json!({"spec": {"rotate": 1}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    assert!(sql(&to_database(&first, "everyones"), "select 1").is_err(), "the old login is ended");
+    let second = world.details(CLAIMS, "db");
+    assert_eq!(sql_soon(&second, "select a from t"), "7");
+    sql(&second, &shut).expect("a database's owner may");
+    let mut open = Session::open(&to_database(&second, "everyones")).expect("everyone may");
+    world.delete_now(&format!("{CLAIMS}/db"));
+    world.until(&path, "shut", |i| i["status"]["retired"].as_i64() > Some(1));
+    assert!(sql(&to_database(&second, "everyones"), "select 1").is_err(), "the login went with the claim");
+    assert_eq!(open.ask("select 1"), None, "and whoever was connected with it");
+    assert_eq!(sql_soon(&world.secret("conductor-system", &secret), "select a from t"), "7", "the data stays");
+}
+
+#[test]
+fn an_administrator_need_be_no_superuser() {
+    if !has("a modest administrator", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "PostgresInstance");
+    let admin = world.secret("conductor-system", &shared_secret("PostgresInstance"));
+    sql(&admin, "create role modest login createdb createrole password 'modest'").expect("a superuser may");
+    sql(&admin, "create database everyones").expect("a superuser may");
+    let login = json!({
+        "host": admin["host"], "port": admin["port"], "username": "modest", "password": "modest", "database": "everyones",
+    });
+    world.create(
+        "/api/v1/namespaces/conductor-system/secrets",
+        &json!({"metadata": {"name": "modest"}, "stringData": login}),
+    );
+    let template = json!({"serverSecretRef": {"name": "modest"}, "rotationGraceSeconds": 0});
+    class(&world, "standard", "Delete", "PostgresDatabase", template);
+    claim(&world, "db", json!({"class": "standard"}));
+    let first = world.details(CLAIMS, "db");
+    sql(&first, "create table t as select 7 as a").expect("may");
+    let (path, _) = behind(&world, "db");
+    let mut open = Session::open(&to_database(&first, "everyones")).expect("everyone may");
+    world.patch(&path, json!({"spec": {"rotate": 1}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    assert_eq!(open.ask("select 1"), None);
+    let second = world.details(CLAIMS, "db");
+    assert_eq!(sql_soon(&second, "select a from t"), "7");
+    let mut open = Session::open(&to_database(&second, "everyones")).expect("everyone may");
+    world.delete_now(&format!("{CLAIMS}/db"));
+    world.gone(&path);
+    assert_eq!(open.ask("select 1"), None);
+    assert_eq!(left_in_postgres(&world), "0");
+}
+
 /// Of a database that is kept, the login that its claim had ends with the claim, and the data stays.
 fn kept_and_shut(engine: &str, kind: &str) {
     let world = World::new();
@@ -172,9 +289,11 @@ fn kept_and_shut(engine: &str, kind: &str) {
     sql(&old, "insert into t values (7)").expect("may");
     let (path, implementation) = behind(&world, "db");
     let secret = implementation["status"]["connectionSecretRef"]["name"].as_str().expect("is named").to_owned();
+    let mut open = Session::open(&old).expect("works");
     world.delete_now(&format!("{CLAIMS}/db"));
     world.until(&path, "shut", |i| i["status"]["retired"].as_i64() >= Some(1));
     assert!(sql(&old, "select 1").is_err(), "the login went with the claim");
+    assert_eq!(open.ask("select a from t"), None, "and whoever was connected with it");
     assert_eq!(sql_soon(&world.secret("conductor-system", &secret), "select a from t"), "7", "the data stays");
 }
 
@@ -247,4 +366,98 @@ fn a_mariadb_tenant_has_one_database_and_none_that_is_named_alike() {
     assert!(refused.contains("denied"), "{refused}");
     sql(&own, "create table t (a int)").expect("in its own it may");
     world.delete_now(&format!("{CLAIMS}/db"));
+}
+
+/// What a tenant says of its database makes it no other's.
+#[test]
+fn a_mariadb_tenant_does_not_say_whose_its_database_is() {
+    if !has("hostile tenants of MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "MariaDBInstance");
+    let template = json!({"serverSecretRef": {"name": shared_secret("MariaDBInstance")}});
+    class(&world, "standard", "Delete", "MariaDBDatabase", template);
+    claim(&world, "db", json!({"class": "standard"}));
+    let own = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    let (admin, database) = (world.secret("conductor-system", &shared_secret("MariaDBInstance")), &own["database"]);
+    let markers = format!("select user from mysql.user where user like '{database} %'");
+    let marker = sql(&admin, &markers).expect("an administrator may");
+    // one from before there were markers gets its own
+    sql(&admin, &format!("drop user '{marker}'@'localhost'")).expect("an administrator may");
+    world.poke(&path);
+    soon("marked", || (sql(&admin, &markers).as_deref() == Ok(marker.as_str())).then_some(()));
+    let as_marker = [("username".to_owned(), marker.clone()), ("password".to_owned(), String::new())];
+    let as_marker = own.clone().into_iter().chain(as_marker).collect();
+    assert!(sql(&as_marker, "select 1").is_err(), "nobody is a marker");
+
+    sql(&own, &format!("alter database {database} comment 'conductor Evil12345678 x'")).expect("it is its own");
+    world.patch(&path, json!({"spec": {"maxConnections": 7}}));
+    let seen = |i: &Value| i["status"]["observedGeneration"] == i["metadata"]["generation"];
+    assert!(ready(&world.until(&path, "looked at", seen)));
+    world.delete_now(&format!("{CLAIMS}/db"));
+    world.gone(&path);
+    assert!(sql(&own, "select 1").is_err(), "the login went with the claim");
+    assert_eq!(left_in_mariadb(&world), "0");
+    world.audit_is_clean();
+}
+
+#[test]
+fn no_session_of_a_mariadb_tenant_outlives_a_scrub() {
+    if !has("hostile tenants of MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "MariaDBInstance");
+    let template = json!({"serverSecretRef": {"name": shared_secret("MariaDBInstance")}});
+    class(&world, "standard", "Recycle", "MariaDBDatabase", template);
+    claim(&world, "db", json!({"class": "standard"}));
+    let own = world.details(CLAIMS, "db");
+    let (path, implementation) = behind(&world, "db");
+    let admin = world.secret("conductor-system", &shared_secret("MariaDBInstance"));
+    // nobody's users change for now: there is time to log in between one statement of the scrub and the next
+    let mut held = Session::open(&admin).expect("works");
+    assert_eq!(held.ask("lock tables mysql.global_priv read; select 1").as_deref(), Some("1"));
+    let mut first = Session::open(&own).expect("works");
+    world.delete_now(&format!("{CLAIMS}/db"));
+    let begun = Instant::now();
+    while first.ask("select 1").is_some() && begun.elapsed() < Duration::from_secs(8) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut second = Session::open(&own);
+    drop(held);
+    let scrubbed = world.until(&path, "scrubbed", |i| i["status"]["scrubbed"] == 1);
+    assert_eq!(condition(&scrubbed, "Scrubbed")["status"], "True", "{scrubbed}");
+    world.until(&resource_of(&implementation), "free", |r| r["status"]["phase"] == "Available");
+    claim(&world, "next", json!({"class": "standard"}));
+    let next = world.details(CLAIMS, "next");
+    assert_eq!(next["database"], own["database"], "it is used again");
+    sql(&next, "create table t as select 'secret' as words").expect("may");
+    for session in [Some(&mut first), second.as_mut()].into_iter().flatten() {
+        assert_eq!(session.ask("select words from t"), None);
+    }
+}
+
+#[test]
+fn what_a_mariadb_tenant_has_prepared_is_said_to_stand_in_the_way() {
+    if !has("hostile tenants of MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "MariaDBInstance");
+    let template = json!({"serverSecretRef": {"name": shared_secret("MariaDBInstance")}});
+    class(&world, "standard", "Delete", "MariaDBDatabase", template);
+    claim(&world, "db", json!({"class": "standard"}));
+    let own = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    sql(&own, "create table t (a int); xa start 'a'; insert into t values (1); xa end 'a'; xa prepare 'a'")
+        .expect("may");
+    world.delete_now(&format!("{CLAIMS}/db"));
+    world.until(&path, "said", |i| says(&condition(i, "Ready")["message"], "1 that xa recover lists"));
+    assert!(sql(&own, "select 1").is_err(), "the login went with the claim");
+    let admin = world.secret("conductor-system", &shared_secret("MariaDBInstance"));
+    sql(&admin, "xa rollback 'a'").expect("an administrator may");
+    world.gone(&path);
+    assert_eq!(left_in_mariadb(&world), "0");
 }

@@ -6,9 +6,10 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::JSON;
-use common::world::{World, condition, may_mount, ready, says, soon};
+use common::world::{World, condition, has, may_mount, ready, says, soon};
 use conductor_volumes::mounts;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -287,6 +288,16 @@ fn a_directory_that_an_administrator_declares_is_claimed_kept_and_emptied_only_w
             assert!(code == 422 && says(&said["message"], "say an absolute path"), "{place}: {code} {said}");
         }
     }
+    // what Conductor keeps, and what the machine stands on, is nobody's volume
+    for (name, path) in
+        [("own", world.data.as_path()), ("keys", &world.data.join("pki")), ("machine", Path::new("/etc"))]
+    {
+        declare(name, path, "Recycle");
+        let path = format!("{DIRECTORIES}/{name}");
+        let refused = world.until(&path, "refused", |d| !condition(d, "Ready").is_null());
+        assert_eq!(condition(&refused, "Ready")["reason"], "Overlaps", "{refused}");
+        world.delete_now(&path);
+    }
     // what is not there is not made
     declare("kept", &media, "Retain");
     let path = format!("{DIRECTORIES}/kept");
@@ -347,4 +358,61 @@ fn a_claim_that_names_no_class_gets_a_volume_at_once() {
     world.delete_now(&format!("{CLAIMS}/files"));
     soon("removed", || (!at.exists()).then_some(()));
     world.audit_is_clean();
+}
+
+/// A file system that has shut itself is said to, by who uses it, and is mounted again when nobody does.
+fn recovers(file_system: &str, mebibytes: u64) {
+    let world = World::new();
+    class(&world, "pool", file_system, "discard");
+    claim(&world, "files", "pool", &format!("{mebibytes}Mi"));
+    let volume = volume(&world, "files");
+    let (at, path) = (place(&volume), format!("{IMAGES}/{}", name(&volume)));
+    fs::write(at.join("kept"), PATTERN).expect("may");
+    rustix::fs::sync();
+    let open = File::open(at.join("kept")).expect("may");
+    let shut = Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&at).status().expect("runs");
+    assert!(shut.success() && fs::write(at.join("more"), PATTERN).is_err(), "it is shut");
+    world.poke(&path);
+    let said = world.until(&path, "said", |i| condition(i, "Ready")["reason"] == "FileSystemError");
+    assert!(says(&condition(&said, "Ready")["message"], &format!("pid {}", std::process::id())), "{said}");
+    let (fine, found) = world.audit();
+    assert!(!fine && found.contains("volume-takes-writes"), "{found}");
+    drop(open);
+    world.until(&path, "ready", ready);
+    assert_eq!(fs::read(at.join("kept")).expect("is there"), PATTERN);
+    fs::write(at.join("more"), PATTERN).expect("may again");
+    world.audit_is_clean();
+}
+
+#[test]
+fn a_file_system_that_has_shut_itself_is_mounted_again() {
+    if may_mount("file systems with errors") && has("file systems with errors", &[("xfs_io", "xfsprogs")]) {
+        recovers("ext4", 24);
+        recovers("xfs", 300);
+    }
+}
+
+#[test]
+fn a_class_says_in_which_directory_its_images_are() {
+    if !may_mount("images elsewhere") {
+        return;
+    }
+    let world = World::new();
+    let disk = world.data.with_file_name("disk");
+    fs::create_dir(&disk).expect("may");
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "elsewhere"},
+        "provisioner": "volume.conductor.io", "reclaimPolicy": "Delete",
+        "parameters": {
+            "template": "image-volume", "fileSystem": "ext4", "preallocate": "false", "scrubMethod": "discard", "directory": disk,
+        },
+    });
+    world.create(CLASSES, &class);
+    claim(&world, "files", "elsewhere", "16Mi");
+    let path = format!("{IMAGES}/{}", name(&volume(&world, "files")));
+    let image = world.until(&path, "ready", ready);
+    assert!(says(&image["status"]["image"]["path"], &disk.display().to_string()), "{image}");
+    world.delete_now(&format!("{CLAIMS}/files"));
+    world.gone(&path);
+    assert_eq!(fs::read_dir(&disk).expect("is there").count(), 0);
 }

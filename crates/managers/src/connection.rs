@@ -14,6 +14,8 @@ use crate::desk::Desk;
 #[derive(Default)]
 pub(crate) struct Wiring {
     details: Option<Map<String, Value>>,
+    /// Details that are no text, in Base64.
+    binary: Map<String, Value>,
     provider: Option<String>,
     rotation: i64,
     /// Details that the class speaks of and that cannot be told, and why.
@@ -32,6 +34,12 @@ fn text(value: &Value) -> &str {
 fn decoded(secret: &Value) -> Map<String, Value> {
     let data = secret["data"].as_object().into_iter().flatten();
     data.filter_map(|(key, value)| Some((key.clone(), json!(base64_text(text(value))?)))).collect()
+}
+
+/// What of a Secret is no text, as it stands there.
+fn undecoded(secret: &Value) -> Map<String, Value> {
+    let data = secret["data"].as_object().into_iter().flatten();
+    data.filter(|(_, value)| base64_text(text(value)).is_none()).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
 fn base64_text(encoded: &str) -> Option<String> {
@@ -85,7 +93,7 @@ impl Wiring {
             wiring.read_details(desk, kind, claim, resource).await?;
         }
         let written = !claim["status"]["binding"]["name"].is_null();
-        if wiring.details.is_some() || (deleting && written) {
+        if wiring.details.is_some() || written {
             let (namespace, name) = (text(&claim["metadata"]["namespace"]), binding_name(kind, claim));
             for (i, (api_version, object)) in OBJECTS.into_iter().enumerate() {
                 wiring.objects[i] = desk.cx.api.get(api_version, object, namespace, &name).await?;
@@ -135,6 +143,9 @@ impl Wiring {
             if let Some(secret) = api.get("v1", "Secret", namespace, name).await? {
                 self.rotation = text(&secret["metadata"]["annotations"][ROTATION]).parse().unwrap_or(0);
                 details = Some(decoded(&secret));
+                self.binary = undecoded(&secret);
+            } else {
+                self.missing.push("the Secret that what is behind it names".to_owned());
             }
         }
         let said = &resource["spec"]["connection"];
@@ -163,13 +174,14 @@ impl Wiring {
                 }
             }
         }
-        self.details = details.filter(|d| !d.is_empty());
+        self.details = details.filter(|d| !d.is_empty() || !self.binary.is_empty());
         Ok(())
     }
 
     pub(crate) fn connection(&self) -> Connection<'_> {
         Connection {
             details: self.details.as_ref(),
+            binary: Some(&self.binary),
             provider: self.provider.as_deref(),
             rotation: self.rotation,
             missing: &self.missing,
@@ -177,6 +189,7 @@ impl Wiring {
             config_map: self.objects[1].as_ref(),
             service: self.objects[2].as_ref(),
             endpoints: self.objects[3].as_ref(),
+            refused: &[],
         }
     }
 }

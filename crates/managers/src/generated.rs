@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
-    BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Found as Implementation, GRANTED, PROVISIONED_FOR, Presence,
-    RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated, is_torn, is_used,
-    refused_claim, resource, resource_failed, unreadable_claim,
+    BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Connection, Found as Implementation, GRANTED, PROVISIONED_FOR, Plan,
+    Presence, RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated,
+    is_torn, is_used, refused_claim, resource, resource_failed, unreadable_claim, writes_connection,
 };
 use conductor_claims::matching::{Decision, Reason};
 use conductor_claims::types::ResourceType;
@@ -17,7 +17,11 @@ use crate::clock::now;
 use crate::connection::Wiring;
 use crate::desk::{Desk, Found, Key, Outcome, Seen, Trouble};
 use crate::implementations::NOT_ALLOWED;
+use crate::transport::Broken;
 use crate::volumes::leading;
+
+/// The purpose of a write that the API server refuses, and why.
+type Refused = (&'static str, String);
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -69,6 +73,7 @@ impl Desk {
         let wanted = match (&decision, named.is_empty()) {
             (_, false) => named,
             (Some(Decision::Bind { resource, .. }), _) => resource.to_string(),
+            (Some(Decision::Wait { reason: Reason::ReservedRefused(resource, _), .. }), _) => resource.to_string(),
             _ => ClaimScene::made_name(kind, &object),
         };
         let gathered = async {
@@ -83,17 +88,20 @@ impl Desk {
                 return Err(failure.into());
             }
         };
-        let plan = claim(&ClaimScene {
-            kind,
-            claim: &object,
-            decision: decision.as_ref(),
-            resource: live.as_ref(),
-            class: class.as_deref(),
-            consumers: &consumers,
-            connection: wiring.connection(),
-            expressions: &self.cx.evaluator,
-            now: &time,
-        });
+        let plan_without = |refused: &[Refused]| {
+            claim(&ClaimScene {
+                kind,
+                claim: &object,
+                decision: decision.as_ref(),
+                resource: live.as_ref(),
+                class: class.as_deref(),
+                consumers: &consumers,
+                connection: Connection { refused, ..wiring.connection() },
+                expressions: &self.cx.evaluator,
+                now: &time,
+            })
+        };
+        let plan = plan_without(&[]);
         let progress = live.as_ref().map_or("", |resource| text(&resource["status"]["message"]));
         let bound = matches!(text(&object["status"]["phase"]), "Bound" | "Lost");
         if matches!(decision, Some(Decision::Bind { .. })) && plan.is_empty() && !bound {
@@ -135,15 +143,36 @@ impl Desk {
                 let message = format!("class {name} cannot make it: {said}: {advice}");
                 self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
-            if broken.purpose.starts_with("write the connection") && broken.failure.is_refusal() {
-                let message = format!("its connection details cannot be written: {}", broken.failure.message);
-                self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
-            }
+            let broken = self.send_taken(&uid, broken, plan_without).await;
             return Err(broken.into());
         }
         // what has the name of its connection details is not followed, and a consumer that came and went may never be shown
         let again = (unseen && !consumers.is_empty()) || (!deleting && wiring.connection().is_taken(&object));
         Ok(if again { Outcome::Later(Duration::from_secs(5)) } else { Outcome::Settled })
+    }
+
+    /// Sends what is left of a claim's plan without the connection objects that the API server does not take, which the claim then says;
+    /// what is to be tried again.
+    async fn send_taken(&self, uid: &str, first: Broken, plan_without: impl Fn(&[Refused]) -> Plan) -> Broken {
+        let mut refused: Vec<Refused> = Vec::new();
+        let mut next = first.clone();
+        while writes_connection(next.purpose)
+            && next.failure.is_refusal()
+            && !refused.iter().any(|(purpose, _)| *purpose == next.purpose)
+        {
+            // in a transaction, the number of the operation is nobody's concern
+            let said = next.failure.message.split_once("): ").map_or(&*next.failure.message, |(_, said)| said);
+            let advice = match next.failure.code {
+                403 => "have the quota or policy of the namespace changed",
+                _ => "correct what the implementation says, or the connection of its class",
+            };
+            refused.push((next.purpose, format!("{said}: {advice}")));
+            match self.send_for_claim(uid, plan_without(&refused)).await {
+                Ok(()) => return first,
+                Err(broken) => next = broken,
+            }
+        }
+        next
     }
 
     /// The claims that have a resource which refers to nobody any more, as the API server has them.

@@ -249,3 +249,62 @@ async fn a_plan_says_what_happens_whatever_is_there_already() {
     let said = plan(&[lonely, space]).await;
     assert!(said[0].starts_with("waits: "), "{said:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_knows_what_a_class_cannot_make_and_who_uses_what() {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options::default()).await;
+    let template =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"size": "${claim.spec.resources.requests.storage}"}});
+    let of = |name: &str, spec: Value| json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClass", "metadata": {"name": name}, "spec": spec});
+    let sized = of("sized", json!({"offers": {"engine": ["mysql"]}, "template": template, "readyWhen": "true"}));
+    let late = of(
+        "late",
+        json!({"offers": {"engine": ["mysql"]}, "template": template, "bindingMode": "WaitForFirstConsumer"}),
+    );
+    let amount = json!({"requests": {"storage": "1Gi"}});
+    let whole = claim("apps", "whole", json!({"class": "sized", "engine": "mysql", "resources": amount}));
+    let open = claim("apps", "open", json!({"class": "sized", "engine": "mysql"}));
+    let used = claim("apps", "used", json!({"class": "late", "engine": "mysql", "resources": amount}));
+    let unused = claim("apps", "unused", json!({"class": "late", "engine": "mysql", "resources": amount}));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "app", "namespace": "apps", "annotations": {"conductor.io/claims": "relationaldatabaseclaim/used"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let objects = [sized.clone(), late, whole, open.clone(), used, unused, pod];
+    let planned = inspect::plan(&cluster.api, &objects, "apps").await.expect("a plan");
+    let said = |at: usize| (planned[at].text.as_str(), planned[at].trouble);
+    assert!(said(2).0.contains("class sized makes") && !said(2).1, "{:?}", said(2));
+    assert!(said(3).0.contains("cannot make it") && said(3).0.contains("no such key") && said(3).1, "{:?}", said(3));
+    assert!(said(4).0.contains("class late makes") && !said(4).1, "{:?}", said(4));
+    assert!(said(5).0.contains("binds when a consumer needs") && said(5).1, "{:?}", said(5));
+    // and so it is
+    for object in [&sized, &open] {
+        cluster.create(object).await;
+    }
+    let failed = |o: Option<&Value>| {
+        o.and_then(|o| o["status"]["message"].as_str()).is_some_and(|message| message.contains("no such key"))
+    };
+    cluster.until(&Target::of(&open), "said", failed).await;
+    let said = explained(&cluster.api, &open).await;
+    assert!(!said.text.contains("class sized makes"), "{}", said.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_explanation_knows_where_the_consumer_is() {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"zone": "a"}}});
+    cluster.create(&node).await;
+    let mut far = volume("far", "20Gi", "");
+    far["spec"]["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": "zone", "operator": "In", "values": ["b"]}]}]}});
+    cluster.create(&far).await;
+    let _managers = cluster.managers(Options::default()).await;
+    let mut wish = volume_claim("apps", "data", "5Gi", "");
+    wish["metadata"]["annotations"] = json!({"volume.kubernetes.io/selected-node": "n1"});
+    cluster.create(&wish).await;
+    let said = explained(&cluster.api, &wish).await;
+    assert!(said.text.contains("waits: ") && !said.text.contains("binds to"), "{}", said.text);
+    assert_eq!(said.json["candidates"][0]["fits"], false, "{}", said.json);
+}

@@ -289,6 +289,15 @@ async fn a_template_gives_nobody_the_managers_rights() {
     let key = cluster.get(&common::target("v1", "Secret", "conductor-system", "key")).await.expect("is there");
     assert!(key["metadata"]["labels"].is_null(), "{key}");
 
+    // Where Secrets are made for resources, too: who may write it has not said that it is to be adopted.
+    cluster.create(&json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": "secrets", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}]})).await;
+    let thief = common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "thief");
+    said(&cluster, &thief, "conductor.io/adoptable").await;
+    let key = cluster.get(&common::target("v1", "Secret", "conductor-system", "key")).await.expect("is there");
+    assert!(key["metadata"]["labels"].is_null(), "{key}");
+    assert!(cluster.get(&thief).await.expect("there")["status"]["implementations"].is_null());
+
     // What an administrator allows is made.
     cluster.create(&json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": "maps", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
         "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}]})).await;

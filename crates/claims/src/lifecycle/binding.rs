@@ -11,11 +11,13 @@ use crate::lifecycle::grow::{REFUSED, grow};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::quoting;
 use crate::lifecycle::write::{Plan, finalizer};
-use crate::lifecycle::{CLAIM_FINALIZER, PROVISIONED_FOR, RESOURCE_FINALIZER, ROUTED, WITHIN_CAPACITY};
-use crate::matching::Refusal;
+use crate::lifecycle::{
+    CLAIM_FINALIZER, MATCHES, PROVISIONED_FOR, REPORTED, RESOURCE_FINALIZER, ROUTED, WITHIN_CAPACITY,
+};
+use crate::matching::{Refusal, refuse_held};
 use crate::rules::Rules;
 use crate::types::ResourceType;
-use crate::views::Ask;
+use crate::views::{Ask, By, Offer};
 
 /// The purpose of the write that says Bound on a claim, and how much it has: quotas charge it, and may refuse it.
 pub const SAY_BOUND: &str = "say Bound on the claim";
@@ -28,15 +30,8 @@ pub(super) fn misfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<String>
     let rules = scene.kind.rules();
     let ask = crate::extract::ask(&rules, scene.claim, true, None).ok()?;
     let made = crate::extract::offer(&rules, resource);
-    let wrong = rules.attributes.iter().enumerate().find(|(i, rule)| {
-        let has = made.shape.attributes.get(*i).and_then(Option::as_ref);
-        // what nobody reports is as the class says
-        has.is_some() && ask.wish.attributes[*i].as_ref().is_some_and(|want| !rule.satisfied(want, has))
-    });
-    let what = match wrong {
-        Some((at, _)) => {
-            format!("its {}", crate::matching::refusal_text(&rules, &ask, Some(&made), &Refusal::Attribute(at)))
-        }
+    let what = match wrong_attribute(&rules, &ask, &made) {
+        Some(what) => what,
         None => wrong_amount(&rules, &ask, &resource["status"]["capacity"])?,
     };
     let (kind, class) = (&scene.kind.names.resource, class_name(scene, resource));
@@ -45,6 +40,46 @@ pub(super) fn misfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<String>
         "{kind} {} was made for it, but {what}: class {class} does not make what the claim asks for; ask for what it makes, or choose another class",
         made.name
     ))
+}
+
+/// What a resource in use turns out not to be, or to have less of than was promised; what the claim asks for on top is another matter.
+fn differs(scene: &ClaimScene<'_>, resource: &Value, refs: &[Value]) -> Option<String> {
+    let rules = scene.kind.rules();
+    let mut ask = crate::extract::ask(&rules, scene.claim, true, None).ok()?;
+    let own = refs.iter().find(|r| r["uid"].as_str() == Some(uid(scene.claim)))?;
+    for (lower, capacity) in ask.lower.iter_mut().zip(&rules.capacities) {
+        let promised = Amount::from_json(&own["amounts"][capacity.name.as_ref()]).unwrap_or_default();
+        *lower = promised.min(*lower);
+    }
+    ask.upper = ask.upper.iter().map(|_| None).collect();
+    let has = crate::extract::offer(&rules, resource);
+    let what = match wrong_attribute(&rules, &ask, &has) {
+        Some(what) => what,
+        None => wrong_amount(&rules, &ask, &resource["status"]["capacity"])?,
+    };
+    Some(format!(
+        "{} {} is no longer what the claim asked for: {what}; have an administrator see to it, or make another claim",
+        scene.kind.names.resource, has.name
+    ))
+}
+
+/// An attribute that is not as a claim asks.
+fn wrong_attribute(rules: &Rules, ask: &Ask, has: &Offer) -> Option<String> {
+    let (at, _) = rules.attributes.iter().enumerate().find(|(i, rule)| {
+        let has = has.shape.attributes.get(*i).and_then(Option::as_ref);
+        // what nobody reports is as the class says
+        has.is_some() && ask.wish.attributes[*i].as_ref().is_some_and(|want| !rule.satisfied(want, has))
+    })?;
+    Some(format!("its {}", crate::matching::refusal_text(rules, ask, Some(has), &Refusal::Attribute(at))))
+}
+
+/// What keeps a claim that is not bound yet from having the resource that refers to it, and whether a manager wrote that reference.
+pub(super) fn unfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<(Refusal, bool)> {
+    let rules = scene.kind.rules();
+    let ask = crate::extract::ask(&rules, scene.claim, true, None).ok()?;
+    let offer = crate::extract::offer(&rules, resource);
+    let begun = offer.refs.iter().any(|r| r.uid == ask.uid && r.by == By::Manager);
+    refuse_held(&rules, &ask, &offer).map(|refusal| (refusal, begun))
 }
 
 /// An amount that is reported and is not what a claim asks for.
@@ -129,6 +164,28 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
             (reason, message) = (json!(why), json!(said));
         }
     }
+    if let Some((false, why, _)) = condition_of(resource, REPORTED) {
+        // what it is that reports so is not its user's to know
+        let said = "what is behind it reports what cannot be read: an administrator sees on the resource what that is";
+        conditions.push(Condition::new(REPORTED, false, why, said));
+        if reason.is_null() {
+            (reason, message) = (json!(why), json!(said));
+        }
+    } else if condition_of(claim, REPORTED).is_some() {
+        conditions.push(Condition::new(REPORTED, true, "Read", "what is behind it reports what can be read"));
+    }
+    match differs(scene, resource, &refs).filter(|_| phase(claim) == "Bound") {
+        Some(said) => {
+            if reason.is_null() {
+                (reason, message) = (json!("Mismatch"), json!(said));
+            }
+            conditions.push(Condition::new(MATCHES, false, "Mismatch", said));
+        }
+        None if condition_of(claim, MATCHES).is_some() => {
+            conditions.push(Condition::new(MATCHES, true, "Matches", "it is what the claim asks for"));
+        }
+        None => {}
+    }
     if let Some((false, why, said)) = condition_of(claim, ROUTED).filter(|_| reason.is_null()) {
         (reason, message) = (json!(why), json!(said));
     }
@@ -157,18 +214,25 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
         "attributes": offered(&rules, resource),
         "binding": binding,
     });
+    // who is bound hears of details that are written; who is not yet has none before it is charged for what it gets
+    let charged = phase(claim) == "Bound";
+    if charged {
+        connection_writes(scene.kind, claim, &scene.connection, plan);
+    }
     if let Some(status) = status_patch(claim, fields, &conditions, scene.now) {
         plan.patch_status(claim, status, SAY_BOUND);
-        if phase(claim) != "Bound" {
+        if !charged {
             plan.event(claim, false, "Bound", format!("bound to {} {name}", scene.kind.names.resource));
         }
     }
-    connection_writes(scene.kind, claim, &scene.connection, plan);
+    if !charged {
+        connection_writes(scene.kind, claim, &scene.connection, plan);
+    }
     // after the Secret has them, never before: who reads this ends the credentials of the rotation before
     let rotation = scene.connection.rotation;
     let own = refs.iter_mut().find(|r| r["uid"].as_str() == Some(uid(claim)));
     if let Some(own) = own.filter(|own| own["rotation"].as_i64().unwrap_or(0) < rotation)
-        && scene.connection.is_writable(scene.kind, claim)
+        && scene.connection.is_given(scene.kind, claim)
     {
         own["rotation"] = json!(rotation);
         plan.patch(resource, json!({"spec": {"claimRefs": refs}}), "say which credentials the claim has");

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::lifecycle::PROVISIONED_FOR;
-use crate::lifecycle::binding::{bind, is_torn, mend, misfit};
+use crate::lifecycle::binding::{bind, is_torn, mend, misfit, unfit};
 use crate::lifecycle::connection::Connection;
 use crate::lifecycle::making::{give_back, is_superseded, provision, renew};
-use crate::lifecycle::releasing::release;
+use crate::lifecycle::releasing::{release, unrefer};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::{pending, wait};
 use crate::lifecycle::write::Plan;
-use crate::matching::{Decision, Reason, Refusal, Why};
+use crate::matching::{Decision, Reason, Refusal, Summary, Why};
 use crate::names::derived;
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -104,9 +104,16 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
                 && matches!(phase(resource), "Available" | "Bound")
                 && !leaves(resource, scene.claim) =>
         {
-            match misfit(scene, resource).filter(|_| !bound) {
-                Some(message) => pending(scene, "Mismatch", &message, &[], &mut plan),
-                None => bind(scene, resource, &mut plan),
+            match (misfit(scene, resource).filter(|_| !bound), unfit(scene, resource)) {
+                (Some(message), _) => pending(scene, "Mismatch", &message, &[], &mut plan),
+                // nothing came of what was begun: it is free for those it fits
+                (None, Some((_, true))) => unrefer(resource, &[uid(scene.claim)], scene.now, &mut plan),
+                (None, Some((refusal, false))) => {
+                    let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+                    let reason = Reason::ReservedRefused(name.into(), refusal);
+                    wait(scene, &reason, &Summary::default(), &mut plan);
+                }
+                (None, None) => bind(scene, resource, &mut plan),
             }
         }
         _ if bound && !named.is_empty() && !healed(scene) => lost(scene, named, &mut plan),
@@ -175,9 +182,12 @@ pub fn unreadable_claim(claim: &Value, errors: &[crate::errors::FieldError], now
 /// What is to be written about a claim that the API server does not let have what it would get: why.
 pub fn refused_claim(claim: &Value, reason: &'static str, message: &str, now: &str) -> Plan {
     let mut plan = Plan::default();
+    // who has something keeps it, and what protects it, whatever is refused on top
+    let bound = matches!(phase(claim), "Bound" | "Lost");
     let condition = Condition::new("Bound", false, reason, message);
-    let fields = json!({"phase": "Pending", "reason": reason, "message": message});
-    if let Some(status) = status_patch(claim, fields, &[condition], now) {
+    let conditions: &[Condition] = if bound { &[] } else { std::slice::from_ref(&condition) };
+    let fields = json!({"phase": if bound { phase(claim) } else { "Pending" }, "reason": reason, "message": message});
+    if let Some(status) = status_patch(claim, fields, conditions, now) {
         plan.patch_status(claim, status, "say why the claim waits");
         plan.event(claim, true, reason, message);
     }

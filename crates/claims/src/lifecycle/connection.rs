@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::lifecycle::CLAIM_UID;
-use crate::lifecycle::claim::uid;
-use crate::lifecycle::status::Condition;
+use crate::lifecycle::claim::{deleting, uid};
+use crate::lifecycle::status::{Condition, condition_of};
 use crate::lifecycle::write::Plan;
 use crate::names::joined;
 use crate::types::ResourceType;
@@ -19,6 +19,8 @@ use crate::types::ResourceType;
 pub struct Connection<'c> {
     /// The details, decoded, as the implementation gives them; `None`: none yet.
     pub details: Option<&'c Map<String, Value>>,
+    /// Details that are no text, in Base64: a keystore, say. Only the Secret has them.
+    pub binary: Option<&'c Map<String, Value>>,
     /// The kind of the implementation, as provider where the details say none.
     pub provider: Option<&'c str>,
     /// The rotation that the details' credentials are from; 0: the first.
@@ -33,6 +35,18 @@ pub struct Connection<'c> {
     pub service: Option<&'c Value>,
     /// The EndpointSlice that exists under it.
     pub endpoints: Option<&'c Value>,
+    /// Objects that the API server did not take: the purposes of their writes, and why.
+    pub refused: &'c [(&'static str, String)],
+}
+
+const SECRET: &str = "write the connection Secret";
+const CONFIG_MAP: &str = "write the connection ConfigMap";
+const SERVICE: &str = "write the connection Service";
+const ENDPOINT: &str = "write the connection's endpoint";
+
+/// Whether a write with this purpose brings a connection object in step.
+pub fn writes_connection(purpose: &str) -> bool {
+    [SECRET, CONFIG_MAP, SERVICE, ENDPOINT].contains(&purpose)
 }
 
 /// The name of a claim's connection objects: no other claim's, of any type, in the namespace.
@@ -71,15 +85,45 @@ impl<'c> Connection<'c> {
         Some(all)
     }
 
-    /// Whether the claim's Secret holds other details and was made such that nobody can change it.
-    fn is_frozen(&self, kind: &ResourceType) -> bool {
-        let Some(secret) = self.secret.filter(|secret| secret["immutable"] == true) else { return false };
-        self.wanted(kind).is_some_and(|wanted| !covers(&secret["data"], &Value::Object(encoded(&wanted))))
+    /// The same as the Secret holds it, with what is no text.
+    fn secret_data(&self, kind: &ResourceType) -> Option<Map<String, Value>> {
+        let mut all = encoded(&self.wanted(kind)?);
+        for (key, value) in self.binary.into_iter().flatten() {
+            all.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        Some(all)
     }
 
-    /// Whether the claim's connection objects can be brought in step with the details.
+    /// The details that anyone may see.
+    fn public(&self, kind: &ResourceType) -> Option<Map<String, Value>> {
+        let all = self.wanted(kind)?;
+        Some(all.into_iter().filter(|(key, _)| public_keys().contains(&key.as_str())).collect())
+    }
+
+    /// An object of the claim that holds other details and was made such that nobody can change it.
+    fn frozen(&self, kind: &ResourceType) -> Option<&'static str> {
+        let frozen = |live: Option<&Value>, wanted: Option<Map<String, Value>>| {
+            live.zip(wanted).is_some_and(|(live, wanted)| live["immutable"] == true && entries(&live["data"]) != wanted)
+        };
+        if frozen(self.secret, self.secret_data(kind)) {
+            return Some("Secret");
+        }
+        frozen(self.config_map, self.public(kind)).then_some("ConfigMap")
+    }
+
+    /// Whether a write was refused.
+    fn is_refused(&self, purpose: &str) -> bool {
+        self.refused.iter().any(|(refused, _)| *refused == purpose)
+    }
+
+    /// Whether the claim's connection objects, of which the Secret goes before all others, can be brought in step with the details.
     pub(crate) fn is_writable(&self, kind: &ResourceType, claim: &Value) -> bool {
-        self.details.is_some() && self.taken(claim).is_none() && !self.is_frozen(kind)
+        self.details.is_some() && self.taken(claim).is_none() && self.frozen(kind) != Some("Secret")
+    }
+
+    /// Whether its Secret has the details, or will when all is written.
+    pub(crate) fn is_given(&self, kind: &ResourceType, claim: &Value) -> bool {
+        self.is_writable(kind, claim) && !self.is_refused(SECRET)
     }
 
     /// What the claim's status says about it: the binding and its condition.
@@ -88,19 +132,52 @@ impl<'c> Connection<'c> {
         match (self.taken(claim), self.details) {
             (Some(object), _) => {
                 let what = object["kind"].as_str().unwrap_or("object");
-                let message = format!("{what} {name} exists and is not this claim's: remove or rename it");
+                let advice = match object["metadata"]["labels"][CLAIM_UID].is_string() {
+                    true => "holds the details of another claim: make this claim under another name",
+                    false => "exists and is not this claim's: remove or rename it",
+                };
+                let message = format!("{what} {name} {advice}");
                 (Value::Null, vec![Condition::new("ConnectionReady", false, "NameTaken", message)])
             }
-            (None, None) if !self.missing.is_empty() => {
-                let message = format!("not there yet: {}", self.missing.join("; "));
-                (Value::Null, vec![Condition::new("ConnectionReady", false, "Waiting", message)])
+            (None, None) => {
+                // what it was given before it has still
+                let given = self.secret.is_some();
+                let old = if given { ": what the Secret holds is from before" } else { "" };
+                let told = condition_of(claim, "ConnectionReady").is_some();
+                let conditions = match self.missing {
+                    [] if told => {
+                        let message = format!("what is behind it gives no connection details any more{old}");
+                        vec![Condition::new("ConnectionReady", false, "Gone", message)]
+                    }
+                    [] => Vec::new(),
+                    missing => {
+                        let message = format!("not there yet: {}{old}", missing.join("; "));
+                        vec![Condition::new("ConnectionReady", false, "Waiting", message)]
+                    }
+                };
+                (if given { json!({"name": name}) } else { Value::Null }, conditions)
             }
-            (None, None) => (Value::Null, Vec::new()),
-            (None, Some(_)) if self.is_frozen(kind) => {
+            (None, Some(_)) if self.frozen(kind).is_some() => {
+                let what = self.frozen(kind).unwrap_or_default();
                 let message = format!(
-                    "Secret {name} is immutable and holds details from before: delete it, and it is made anew with those of now"
+                    "{what} {name} is immutable and holds details from before: delete it, and it is made anew with those of now"
                 );
                 (json!({"name": name}), vec![Condition::new("ConnectionReady", false, "Immutable", message)])
+            }
+            (None, Some(_)) if !self.refused.is_empty() => {
+                let told = self.refused.iter().map(|(purpose, why)| {
+                    let what = match *purpose {
+                        SECRET => "Secret",
+                        CONFIG_MAP => "ConfigMap",
+                        SERVICE => "Service",
+                        _ => "EndpointSlice",
+                    };
+                    format!("{what} {name} cannot be written: {why}")
+                });
+                let message = told.collect::<Vec<_>>().join("; ");
+                let named = self.secret.is_some() || !self.is_refused(SECRET);
+                let binding = if named { json!({"name": name}) } else { Value::Null };
+                (binding, vec![Condition::new("ConnectionReady", false, "Refused", message)])
             }
             (None, Some(details)) => {
                 let host = details.get("host").map(plain).unwrap_or_default();
@@ -110,7 +187,7 @@ impl<'c> Connection<'c> {
                     }
                     Lead::Nowhere => {
                         let why = match host.parse::<IpAddr>() {
-                            Ok(address) => format!("{address}, which is of its machine alone"),
+                            Ok(address) => format!("{address}, which {}", nearby(address).unwrap_or_default()),
                             Err(_) => format!("{host:?}, which is no DNS name"),
                         };
                         format!(
@@ -142,17 +219,32 @@ enum Lead {
 }
 
 impl Lead {
-    /// Kubernetes takes no loopback address in an EndpointSlice, and only one of them has a name.
+    /// Of the addresses that no EndpointSlice takes only one has a name.
     fn of(details: &Map<String, Value>) -> Lead {
         let host = details.get("host").map(plain).unwrap_or_default();
-        match host.parse::<IpAddr>() {
+        match host.parse::<IpAddr>().map(|address| address.to_canonical()) {
             _ if host.is_empty() => Lead::Nowhere,
             Ok(address) if address == IpAddr::from([127, 0, 0, 1]) => Lead::Name("localhost".into()),
-            Ok(address) if address.is_loopback() => Lead::Nowhere,
+            Ok(address) if nearby(address).is_some() => Lead::Nowhere,
             Ok(address) => Lead::Address(address),
             Err(_) if is_dns_name(&host) => Lead::Name(host),
             Err(_) => Lead::Nowhere,
         }
+    }
+}
+
+/// What keeps Kubernetes from taking an address in an EndpointSlice: it means something else on every machine.
+fn nearby(address: IpAddr) -> Option<&'static str> {
+    let address = address.to_canonical();
+    let link = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80 || v6.segments()[0] & 0xff0f == 0xff02,
+    };
+    match address {
+        _ if address.is_loopback() => Some("is of its machine alone"),
+        _ if address.is_unspecified() => Some("is no machine's"),
+        _ if link => Some("is of its network link alone"),
+        _ => None,
     }
 }
 
@@ -173,6 +265,10 @@ fn ours(object: &Value, claim: &Value) -> bool {
 
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn entries(object: &Value) -> Map<String, Value> {
+    object.as_object().cloned().unwrap_or_default()
 }
 
 /// Details as a Secret holds them.
@@ -200,13 +296,20 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
     let kind_of = all.get("type").map(plain).unwrap_or_default();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
-        "type": format!("servicebinding.io/{kind_of}"), "data": encoded(&all),
+        "type": format!("servicebinding.io/{kind_of}"), "data": connection.secret_data(kind),
     });
-    let public: Map<String, Value> =
-        all.iter().filter(|(k, _)| public_keys().contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": public});
-    bring(connection.secret, secret, &["data"], "write the connection Secret", plan);
-    bring(connection.config_map, config_map, &["data"], "write the connection ConfigMap", plan);
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": connection.public(kind),
+    });
+    let bring = |live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static str, plan: &mut Plan| {
+        if !connection.is_refused(purpose) {
+            bring(live, wanted, parts, purpose, plan);
+        }
+    };
+    bring(connection.secret, secret, &["data"], SECRET, plan);
+    if connection.frozen(kind).is_none() {
+        bring(connection.config_map, config_map, &["data"], CONFIG_MAP, plan);
+    }
     let port = all.get("port").and_then(|p| plain(p).parse::<u16>().ok()).filter(|port| *port > 0);
     let ports = port.map(|p| json!([{"name": "main", "port": p, "protocol": "TCP"}]));
     let (spec, address) = match Lead::of(&all) {
@@ -220,7 +323,7 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
                 spec["ports"] = ports.clone();
             }
             let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
-            bring(connection.service, service, &["spec"], "write the connection Service", plan);
+            bring(connection.service, service, &["spec"], SERVICE, plan);
         }
         None => {
             if let Some(stale) = connection.service {
@@ -240,7 +343,12 @@ pub fn connection_writes(kind: &ResourceType, claim: &Value, connection: &Connec
             if let Some(ports) = ports {
                 slice["ports"] = ports;
             }
-            bring(connection.endpoints, slice, &["endpoints", "ports"], "write the connection's endpoint", plan);
+            match connection.endpoints.filter(|live| live["addressType"] != slice["addressType"]) {
+                // what family it is of is for good: the next look makes it anew
+                Some(stale) if deleting(stale) => {}
+                Some(stale) => plan.delete(stale, "remove the connection's endpoint: it is of another address family"),
+                None => bring(connection.endpoints, slice, &["endpoints", "ports"], ENDPOINT, plan),
+            }
         }
         None => {
             if let Some(stale) = connection.endpoints {
@@ -258,8 +366,6 @@ fn bring(live: Option<&Value>, wanted: Value, parts: &[&str], purpose: &'static 
     };
     let mut patch = Map::new();
     for part in parts {
-        let empty = Map::new();
-        let entries = |object: &Value| object.as_object().unwrap_or(&empty).clone();
         // what is one's own entirely has nothing else in it
         let same = match *part {
             "data" => entries(&live[part]) == entries(&wanted[part]),
@@ -322,6 +428,12 @@ mod tests {
         check("127.0.0.1", Lead::Name("localhost".into()));
         check("127.80.0.1", Lead::Nowhere);
         check("::1", Lead::Nowhere);
+        for nearby in ["0.0.0.0", "::", "169.254.1.1", "fe80::1", "224.0.0.5", "ff02::1", "::ffff:127.80.0.1"] {
+            check(nearby, Lead::Nowhere);
+        }
+        check("::ffff:127.0.0.1", Lead::Name("localhost".into()));
+        check("::ffff:10.0.0.7", Lead::Address(IpAddr::from([10, 0, 0, 7])));
+        check("fd00::7", Lead::Address(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 7])));
         check("", Lead::Nowhere);
         check("10.0.0.7", Lead::Address(IpAddr::from([10, 0, 0, 7])));
     }

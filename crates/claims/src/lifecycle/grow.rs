@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::amount::Amount;
 use crate::extract::{ask, class_fields, class_view, offer, profile};
 use crate::lifecycle::PROVISIONED_FOR;
-use crate::lifecycle::claim::{ClaimScene, deleting, uid};
+use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, uid};
 use crate::lifecycle::status::{Condition, condition_of};
 use crate::lifecycle::waiting::refused;
 use crate::lifecycle::write::Plan;
@@ -90,7 +90,10 @@ pub(super) fn grow(
     let intent: Vec<Amount> = names.iter().zip(&seen.capacity).map(|(n, has)| spec(n).unwrap_or(*has)).collect();
     if !within(&intent) {
         match larger(scene, rules, resource, &refs[own]["amounts"], &needed, &intent, seen.max_claims > 1) {
-            Ok(patch) => plan.patch(resource, json!({"spec": patch}), "let the resource grow with the claim"),
+            Ok(patch) => {
+                grant(scene, requests, &patch["capacity"], seen.max_claims > 1, plan);
+                plan.patch(resource, json!({"spec": patch}), "let the resource grow with the claim");
+            }
             Err(why) => return Some(Condition::new(RESIZING, false, REFUSED, why)),
         }
     }
@@ -98,6 +101,23 @@ pub(super) fn grow(
         Some((false, reason, message)) => Condition::new(RESIZING, true, reason, message),
         _ => Condition::new(RESIZING, true, "Growing", "what it is bound to is being made larger"),
     })
+}
+
+/// Says on the claim what it is to have, before its resource intends it: it is charged for that, also if it asks for less again, for what
+/// has grown does not shrink.
+fn grant(scene: &ClaimScene<'_>, requests: &Value, raised: &Value, shared: bool, plan: &mut Plan) {
+    let had = &scene.claim["status"]["granted"];
+    let mut granted = had.as_object().cloned().unwrap_or_default();
+    for (name, whole) in raised.as_object().into_iter().flatten() {
+        // of what several share, its own part
+        let own = if shared { &requests[name] } else { whole };
+        if amount(own) > amount(&had[name]) {
+            granted.insert(name.clone(), own.clone());
+        }
+    }
+    if *had != Value::Object(granted.clone()) && !granted.is_empty() {
+        plan.patch_status(scene.claim, json!({"granted": granted}), GRANTED);
+    }
 }
 
 /// What a resource's spec is to have so that it has at least `needed`; or why that cannot be.

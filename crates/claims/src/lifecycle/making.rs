@@ -8,8 +8,9 @@ use crate::amount::Amount;
 use crate::extract::{class_fields, class_view};
 use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, holds, references, uid};
 use crate::lifecycle::implementation::implementations;
-use crate::lifecycle::reclaim::is_nobody_elses;
+use crate::lifecycle::reclaim::{is_nobody_elses, retire};
 use crate::lifecycle::resource::is_unused;
+use crate::lifecycle::status::instead;
 use crate::lifecycle::waiting::{pending, pending_with};
 use crate::lifecycle::write::Plan;
 use crate::lifecycle::{PROVISIONED_FOR, RESOURCE_FINALIZER};
@@ -93,15 +94,7 @@ pub(super) fn give_back(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Pla
     // the claim first: whoever looked at an older one is overtaken here
     // and is no longer charged for it
     pending_with(scene, "Provisioning", &message, &[], json!({"granted": null}), GRANTED, plan);
-    plan.delete(resource, "the claim asks for something else now");
-}
-
-/// The merge patch that puts one value in the place of another.
-fn instead(old: &Value, new: &Value) -> Value {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
-    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let kept = new.iter().map(|(key, value)| (key.clone(), instead(&old.get(key).cloned().unwrap_or_default(), value)));
-    Value::Object(gone.chain(kept).collect())
+    retire(resource, "the claim asks for something else now", plan);
 }
 
 /// What of a class a resource has that is made from it.

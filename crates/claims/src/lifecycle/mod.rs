@@ -19,6 +19,7 @@ mod making;
 mod ownership;
 mod reclaim;
 mod releasing;
+mod report;
 mod resource;
 mod status;
 mod waiting;
@@ -26,7 +27,7 @@ mod write;
 
 pub use binding::{SAY_BOUND, is_torn, is_used};
 pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, is_shared, refused_claim, unreadable_claim};
-pub use connection::{Connection, binding_name, connection_writes, public_keys};
+pub use connection::{Connection, binding_name, connection_writes, public_keys, writes_connection};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use ownership::{TEMPLATE_HASH, TEMPLATE_MANAGER, is_outdated};
 pub use resource::{BACK_TO_TEMPLATE, Found, Presence, ResourceScene, SILENCE, is_leaving, resource, resource_failed};
@@ -57,8 +58,14 @@ pub const RESOURCE_REF: &str = "conductor.io/resource-ref";
 pub const RESTARTED: &str = "Restarted";
 /// The condition that what is in use is no more than the capacity, where that is measured and not enforced.
 pub const WITHIN_CAPACITY: &str = "WithinCapacity";
+/// The condition on a resource that what its implementation reports can be read.
+pub const REPORTED: &str = "Reported";
+/// The condition on a claim that its resource is what the claim asked for.
+pub const MATCHES: &str = "Matches";
 /// The condition on a claim that all Ingresses and Services that name it are carried; the provider of its balancer writes it.
 pub const ROUTED: &str = "Routed";
+/// On a Secret in the system's own namespace that resources may adopt as their implementation.
+pub const ADOPTABLE: &str = "conductor.io/adoptable";
 /// On an implementation that outlived its resource by policy.
 pub const RETAINED: &str = "conductor.io/retained";
 /// On an implementation that its resource has taken into service; from then on it may hold data.

@@ -12,7 +12,7 @@ use crate::views::Reclaim;
 /// What becomes of a resource that nobody uses any more.
 pub(super) fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
     match policy(scene.resource) {
-        Reclaim::Delete => plan.delete(scene.resource, "its reclaimPolicy is Delete"),
+        Reclaim::Delete => retire(scene.resource, "its reclaimPolicy is Delete", plan),
         Reclaim::Retain => {
             let may = scene.kind.reclaim_policies.contains(&Reclaim::Recycle);
             let or = if may { ", or set reclaimPolicy to Recycle" } else { "" };
@@ -38,6 +38,18 @@ pub(super) fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
             let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
             say(scene, "Scrubbing", "Scrubbing", SCRUBBING, json!({"scrub": next}), &[], plan);
         }
+    }
+}
+
+/// Deletes a resource, held first: what is behind it goes with it, and an edit may have taken the finalizer that sees to that.
+pub(super) fn retire(resource: &Value, why: &'static str, plan: &mut Plan) {
+    match finalizer(resource, RESOURCE_FINALIZER, true).filter(|_| !deleting(resource)) {
+        Some(list) => plan.patch(
+            resource,
+            json!({"metadata": {"finalizers": list}}),
+            "hold the resource until what is behind it is gone",
+        ),
+        None => plan.delete(resource, why),
     }
 }
 
@@ -68,6 +80,15 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
     if takes_no_scrub(first) {
         return cannot_scrub(scene, first, plan);
     }
+    // what is being overwritten cannot be kept any more; what failed, or was not begun, can
+    let begun = first["spec"]["scrub"] == *wanted && phase(scene.resource) == "Scrubbing";
+    let held = references(scene.resource).iter().any(|r| r["uid"].as_str().is_some_and(|uid| !uid.is_empty()));
+    match policy(scene.resource) {
+        Reclaim::Recycle => {}
+        _ if held => {}
+        Reclaim::Retain if begun => {}
+        Reclaim::Retain | Reclaim::Delete => return reclaim(scene, plan),
+    }
     if first["spec"]["scrub"] != *wanted {
         let asked = json!({"annotations": {SCRUB_ASKED: wanted.to_string()}});
         plan.patch(first, json!({"metadata": asked, "spec": {"scrub": wanted}}), "ask for a scrub");
@@ -89,13 +110,16 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
         say(scene, "Scrubbing", "Scrubbing", &message, json!({}), &[], plan);
         return;
     }
-    match condition_of(first, "Scrubbed") {
+    match condition_of(first, "Scrubbed").filter(|_| !is_unknown(first, "Scrubbed")) {
         Some((true, _, _)) => {
             let done = Condition::new("Scrubbed", true, "Verified", "scrubbed and free");
             say(scene, "Available", "", "", json!({}), &[done], plan);
         }
         Some((false, _, why)) => {
-            let message = format!("it could not be scrubbed and is not used again: {why}");
+            let message = format!(
+                "it could not be scrubbed and is not used again: {why}; set its reclaimPolicy to Delete, or to Retain and then to Recycle to \
+                 have it scrubbed once more, or delete it"
+            );
             say(
                 scene,
                 "Failed",
@@ -106,8 +130,20 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
                 plan,
             );
         }
-        None => {}
+        None => {
+            let message = format!(
+                "{SCRUBBING}: {} has not said how scrub {wanted} went (its provider says so with the condition Scrubbed)",
+                called(first)
+            );
+            say(scene, "Scrubbing", "Scrubbing", &message, json!({}), &[], plan);
+        }
     }
+}
+
+/// Whether an object has a condition and does not know yet what to say of it.
+fn is_unknown(object: &Value, kind: &str) -> bool {
+    let list = object["status"]["conditions"].as_array().into_iter().flatten();
+    list.into_iter().any(|c| c["type"] == kind && !matches!(c["status"].as_str(), Some("True" | "False")))
 }
 
 /// What keeps a resource that is to go: the claims that use it.

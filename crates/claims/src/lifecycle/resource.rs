@@ -1,19 +1,20 @@
 //! The life of a resource and of its implementation.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::extract::seconds;
 use crate::lifecycle::binding::{is_torn, is_used, mend};
 use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::ownership;
-use crate::lifecycle::reclaim::{in_use, reclaim, remove, scrub};
+use crate::lifecycle::reclaim::{in_use, reclaim, remove, retire, scrub};
 use crate::lifecycle::releasing::unrefer;
+use crate::lifecycle::report::{BAD_REPORT, reported, sizes};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
-    AT_ONCE, CLAIMS, PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF,
-    RESOURCE_UID, RESTARTED, RETAINED, ROTATE, SHUT, WITHIN_CAPACITY,
+    ADOPTABLE, AT_ONCE, CLAIMS, PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF,
+    RESOURCE_UID, RESTARTED, RETAINED, ROTATE, SHUT,
 };
 use crate::template::Expressions;
 use crate::types::ResourceType;
@@ -118,7 +119,9 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
         "Released" => {}
         "Scrubbing" => scrub(scene, &mut plan),
         "Failed" if resource["status"]["reason"].as_str() == Some("ScrubFailed") => scrub(scene, &mut plan),
-        _ if live.is_empty() && made_in_vain(resource) => plan.delete(resource, "its claim went before it was bound"),
+        _ if live.is_empty() && made_in_vain(resource) => {
+            retire(resource, "its claim went before it was bound", &mut plan);
+        }
         _ => provide(scene, &mut plan),
     }
     plan
@@ -289,6 +292,23 @@ pub(super) fn called(object: &Value) -> String {
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
+/// Whether an object may hold credentials, and nobody who may write it has said that it is to be adopted: who makes resources may not be
+/// who reads such objects, and what is adopted is shown to claims and removed with its resource.
+fn is_withheld(object: &Value) -> bool {
+    let says = |name: &str| object["metadata"]["annotations"][name].as_str() == Some("true");
+    object["apiVersion"] == "v1" && object["kind"] == "Secret" && !says(ADOPTABLE) && !says(RETAINED)
+}
+
+/// The resource that an implementation says it is of.
+fn owner_of(object: &Value) -> String {
+    let said = object["metadata"]["annotations"][RESOURCE_REF].as_str().unwrap_or_default();
+    let mut parts = said.split(' ').skip(1);
+    match (parts.next(), parts.next()) {
+        (Some(kind), Some(name)) => format!("{kind} {name}"),
+        _ => "another resource".to_owned(),
+    }
+}
+
 pub(super) fn ours(object: &Value, resource: &Value) -> bool {
     object["metadata"]["labels"][RESOURCE_UID].as_str() == Some(uid(resource))
 }
@@ -384,7 +404,8 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
             continue;
         };
         if !ours(object, resource) {
-            let adoptable = implementation.wanted.is_none() && !found.other_owner && !deleting(object);
+            let willing = !deleting(object) && !is_withheld(object);
+            let adoptable = implementation.wanted.is_none() && !found.other_owner && willing;
             if !adoptable {
                 let why = match implementation.wanted {
                     // whoever restores what vanished may have forgotten whose it is
@@ -395,11 +416,27 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
                         );
                         return fail("NameTaken", &message, plan);
                     }
-                    Some(_) => "exists and is not this resource's: remove it, or adopt it with implementationRef",
-                    None if found.other_owner => {
-                        "is the implementation of another resource: adopt one that is nobody's"
+                    // there may be data in it: nobody is told to remove it
+                    Some(_) if found.other_owner => {
+                        format!("is the implementation of {}: make this resource under another name", owner_of(object))
                     }
-                    None => "is being deleted: adopt one that stays",
+                    Some(_) if object["metadata"]["annotations"][RETAINED].as_str() == Some("true") => {
+                        "was kept with the data of a resource that is gone: adopt it with implementationRef, or make this resource \
+                         under another name"
+                            .to_owned()
+                    }
+                    Some(_) => {
+                        "exists and is not this resource's: make this resource under another name, or adopt it with \
+                         implementationRef"
+                            .to_owned()
+                    }
+                    None if found.other_owner => {
+                        format!("is the implementation of {}: adopt one that is nobody's", owner_of(object))
+                    }
+                    None if is_withheld(object) => format!(
+                        "is adopted only where whoever may write it says so: it needs the annotation {ADOPTABLE}: \"true\""
+                    ),
+                    None => "is being deleted: adopt one that stays".to_owned(),
                 };
                 return fail("NameTaken", &format!("{name} {why}"), plan);
             }
@@ -475,8 +512,8 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         conditions.extend(sizes(scene));
         return say(scene, phase_now, "NotReady", &message, progress, &conditions, plan);
     }
-    let reported = reported(scene);
-    for (key, value) in reported {
+    let (report, read) = reported(scene);
+    for (key, value) in report {
         progress[key.as_str()] = value;
     }
     let phase_now = if bound || before == "Bound" { "Bound" } else { "Available" };
@@ -487,35 +524,10 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
         Some((_, reason, message)) => Condition::new("Ready", true, reason, message),
         None => Condition::new("Ready", true, "Ready", "ready to be used"),
     };
-    let conditions: Vec<Condition> = std::iter::once(condition).chain(sizes(scene)).collect();
-    say(scene, phase_now, "", "", progress, &conditions, plan);
-}
-
-/// What the implementation says about its size, for its claims to say.
-fn sizes(scene: &ResourceScene<'_>) -> Vec<Condition> {
-    let mut all = Vec::new();
-    for kind in ["Resized", WITHIN_CAPACITY] {
-        let said = scene.found.iter().find_map(|f| condition_of(f.object?, kind));
-        all.extend(said.map(|(holds, reason, message)| Condition::new(kind, holds, reason, message)));
-    }
-    all
-}
-
-/// What the implementations report: attributes and capacity.
-fn reported(scene: &ResourceScene<'_>) -> Map<String, Value> {
-    let mut all = Map::new();
-    for key in ["attributes", "capacity"] {
-        let mut merged = Map::new();
-        for object in scene.found.iter().filter_map(|f| f.object) {
-            for (name, value) in object["status"][key].as_object().into_iter().flatten() {
-                merged.entry(name.clone()).or_insert_with(|| value.clone());
-            }
-        }
-        if !merged.is_empty() {
-            all.insert(key.to_owned(), Value::Object(merged));
-        }
-    }
-    all
+    let bad = read.as_ref().filter(|read| !read.status).map(|read| read.message.clone()).unwrap_or_default();
+    let reason = if bad.is_empty() { "" } else { BAD_REPORT };
+    let conditions: Vec<Condition> = std::iter::once(condition).chain(sizes(scene)).chain(read).collect();
+    say(scene, phase_now, reason, &bad, progress, &conditions, plan);
 }
 
 /// The purpose of the write that makes an implementation what its template says.

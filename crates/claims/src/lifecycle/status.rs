@@ -58,12 +58,20 @@ fn merged(object: &Value, conditions: &[Condition], now: &str) -> Value {
     json!(list)
 }
 
+/// The merge patch that puts one value in the place of another.
+pub(super) fn instead(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = new.iter().map(|(key, value)| (key.clone(), instead(&old.get(key).cloned().unwrap_or_default(), value)));
+    Value::Object(gone.chain(kept).collect())
+}
+
 /// The patch of a status that brings these fields and conditions; `None` if it has them. Null removes a field.
 pub fn status_patch(object: &Value, fields: Value, conditions: &[Condition], now: &str) -> Option<Value> {
     let mut patch = Map::new();
     for (key, value) in fields.as_object().into_iter().flatten() {
         if object["status"][key] != *value {
-            patch.insert(key.clone(), value.clone());
+            patch.insert(key.clone(), instead(&object["status"][key], value));
         }
     }
     if !conditions.is_empty() {

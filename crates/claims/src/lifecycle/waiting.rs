@@ -29,10 +29,15 @@ pub(super) fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, p
             // why it failed is the claim's to say: who made it may not see the resource
             let failed = matches!(refusal, Refusal::Taken(Taken::Phase(Phase::Failed)));
             let why = scene.resource.filter(|_| failed).and_then(|r| r["status"]["message"].as_str());
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            let named = scene.claim["spec"]["resourceName"].as_str().is_some_and(|named| !named.is_empty());
+            let why = match why {
+                // anybody can name anything: what is behind it is for those who may see it
+                Some(_) if named => ": an administrator sees why on it".to_owned(),
+                Some(why) => format!(": {why}"),
+                None => String::new(),
+            };
             let refused = differing(scene, &rules, refusal).unwrap_or_else(|| refused(&rules, refusal));
             let message = format!("{} {name} cannot be used: {refused}{why}", kind.resource);
-            let named = scene.claim["spec"]["resourceName"].as_str().is_some_and(|named| !named.is_empty());
             // made for it: what is wrong with that is what is wrong here
             let own = scene.resource.filter(|_| failed && !named).and_then(|r| r["status"]["reason"].as_str());
             (own.unwrap_or("NamedRefused"), message)

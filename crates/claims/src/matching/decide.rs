@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::amount::Amount;
 use crate::matching::index::{Index, Room};
-use crate::matching::predicate::{Exemption, Judge, Refusal, class_fits, refuse, refuse_late, refuse_shape};
+use crate::matching::predicate::{
+    Exemption, Judge, Refusal, class_fits, refuse, refuse_held, refuse_late, refuse_shape,
+};
 use crate::matching::profile::{Made, make};
 use crate::matching::summary::{Count, Summary};
 use crate::ordered::{Ordered, Visit};
@@ -129,6 +131,11 @@ impl Index {
         if let Some(name) = holder {
             let offer = self.get(name)?;
             return Some(match (offer.deleting, offer.phase) {
+                (false, Phase::Available | Phase::Bound)
+                    if let Some(refusal) = refuse_held(&self.rules, ask, offer) =>
+                {
+                    wait(Reason::ReservedRefused(name.clone(), refusal), self.blank(ask))
+                }
                 (false, Phase::Available | Phase::Bound) => Decision::Bind { resource: name.clone(), why: Why::Held },
                 (true, _) => wait(Reason::NamedRefused(name.clone(), Refusal::Taken(Taken::Deleting)), self.blank(ask)),
                 (false, Phase::Pending | Phase::Provisioning) => wait(Reason::BeingMade(name.clone()), self.blank(ask)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::matching::decide::{Decision, Reason, Why, provisions};
 use crate::matching::index::Index;
-use crate::matching::predicate::{Exemption, Judge, Refusal, refusals};
+use crate::matching::predicate::{Exemption, Judge, Refusal, refusals, refuse_held};
 use crate::matching::profile::make;
 use crate::matching::remedy::Remedy;
 use crate::matching::summary::{Count, Summary};
@@ -66,6 +66,9 @@ impl Index {
             }
             let own = !ask.uid.is_empty() && !offer.deleting && offer.refs.iter().any(|r| r.uid == ask.uid);
             let text = match &refusal {
+                _ if own && let Some(unfit) = refuse_held(rules, ask, offer) => {
+                    format!("is reserved for this claim, but {}", refusal_text(rules, ask, Some(offer), &unfit))
+                }
                 _ if own => "is bound to this claim".into(),
                 None => "fits".to_owned(),
                 Some(refusal) => refusal_text(rules, ask, Some(offer), refusal),

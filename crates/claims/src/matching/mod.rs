@@ -16,6 +16,7 @@ pub use decide::{Decision, Reason, Why};
 pub(crate) use explain::refusal_text;
 pub use explain::{Candidate, Ledger};
 pub use index::Index;
+pub(crate) use predicate::refuse_held;
 pub use predicate::{Exemption, Judge, NoJudge, Refusal, refusals, refuse};
 pub(crate) use profile::capacity;
 pub(crate) use profile::free_choice;

@@ -1,8 +1,9 @@
 //! The predicates, in the order in which they are asked. The first that fails is the one a ledger names.
 
 use crate::amount::Amount;
+use crate::names::derived;
 use crate::rules::Rules;
-use crate::views::{Ask, ClassAsk, Offer, Shape, Taken, Wish};
+use crate::views::{Ask, By, ClassAsk, Offer, Phase, Shape, Taken, Wish};
 
 /// Evaluates CEL for matching; implemented where CEL is at hand.
 pub trait Judge {
@@ -177,6 +178,25 @@ pub fn refusals(
         all.extend(ask.wish.expression.as_ref().and_then(|e| refuse_expression(judge, e, ask, offer)));
     }
     all
+}
+
+/// What refuses a resource for a claim that it refers to by uid and that is not bound yet: a bind that was begun for what the claim asked
+/// before, or an administrator's reference to whom it does not fit.
+///
+/// What was made for the claim is judged where it is bound, for it may leave open what its class does; what a manager has begun, and the
+/// claim names or others use, is finished, for it cannot be told from one that is over. PersistentVolumes keep Kubernetes' rule.
+pub(crate) fn refuse_held(rules: &Rules, ask: &Ask, offer: &Offer) -> Option<Refusal> {
+    let held = offer.refs.iter().find(|r| !r.uid.is_empty() && r.uid == ask.uid)?;
+    let begun = held.by == By::Manager;
+    let made = *offer.name == *derived(&rules.resource, &ask.uid);
+    if rules.volumes || ask.bound || made || offer.deleting {
+        return None;
+    }
+    if begun && (ask.resource_name.is_some() || offer.phase != Phase::Available) {
+        return None;
+    }
+    let exempt = Exemption { class: !begun, unclassed: !begun, selector: true, taken: true };
+    refuse(rules, &NoJudge, None, ask, offer, exempt)
 }
 
 /// The first predicate that refuses this resource for this claim.

@@ -146,6 +146,17 @@ fn resource_type(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict {
             errors.push(Path::root().field("spec").field("names").error(message));
         }
     }
+    // what claims have in their namespaces is named after the resource
+    let same = |t: &&ResourceType| t.names.resource.eq_ignore_ascii_case(&new.names.resource);
+    let elsewhere = snapshot.types.iter().filter(|t| t.group != new.group);
+    if let Some(other) = elsewhere.filter(|_| request.operation == Operation::Create).find(same) {
+        let message = format!(
+            "{} is what resources of {} are called already: choose another name",
+            new.names.resource,
+            other.name()
+        );
+        errors.push(Path::root().field("spec").field("names").field("resource").error(message));
+    }
     // an old object that was never valid binds nobody
     if request.operation == Operation::Update
         && let Ok(old) = ResourceType::parse(request.old)

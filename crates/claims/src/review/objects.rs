@@ -316,6 +316,14 @@ fn templates<'f>(fields: &'f Value, path: &Path) -> Vec<(&'f Value, Path)> {
     one.into_iter().chain(several).collect()
 }
 
+/// Whether a template of a class is a claim that comes from this class again.
+fn claims_from(template: &Value, kind: &ResourceType, class: &Value) -> bool {
+    let group = template["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
+    let said = &template["spec"]["class"];
+    let again = said == class || ["${claim.spec.class}", "${class.metadata.name}"].iter().any(|own| said == own);
+    group == Some(kind.group.as_str()) && template["kind"] == *kind.names.claim && again && !said.is_null()
+}
+
 /// What in the templates of a class has no effect, or not the one that is meant.
 fn remarks(fields: &Value, path: &Path, openapi: &[Value]) -> Vec<String> {
     let mut all = Vec::new();
@@ -470,6 +478,12 @@ pub(super) fn class(kind: &ResourceType, request: &Request<'_>, openapi: &[Value
     let path = if object["spec"].is_object() { Path::root().field("spec") } else { Path::root() };
     let (fields, old) = (extract::class_fields(object), extract::class_fields(request.old));
     errors.extend(making(kind, [fields, old], &path, Place::ClassTemplate, openapi));
+    let before = templates(old, &path);
+    let new = templates(fields, &path).into_iter().filter(|(t, _)| !before.iter().any(|(old, _)| old == t));
+    let own = new.filter(|(template, _)| claims_from(template, kind, &object["metadata"]["name"]));
+    errors.extend(own.map(|(_, path)| {
+        path.field("spec.class").error("is this very class, which would make claims without end: name another class")
+    }));
     if fields["offers"] != old["offers"] {
         let checker = Checker::new(Some(kind), Place::Offers, &Surroundings::of(fields));
         errors.extend(filled(&fields["offers"], &path.field("offers"), &checker, true));

@@ -148,7 +148,10 @@ pub fn guards(own: &Guarded<'_>) -> Vec<Value> {
         "apiGroups": [own.group], "apiVersions": [own.version], "operations": ["CREATE", "UPDATE"],
         "resources": [own.claims], "scope": "Namespaced",
     }]);
-    let mut all = creators(own, &rules);
+    // a status may carry metadata, too
+    let mut of_all = rules.clone();
+    of_all[0]["resources"] = json!([own.claims, format!("{}/status", own.claims)]);
+    let mut all = creators(own, &of_all);
     all.extend(uses(own, &rules));
     all.extend(stays(own));
     all
@@ -159,7 +162,7 @@ fn stays(own: &Guarded<'_>) -> Vec<Value> {
     let name = format!("use-stays.{}", own.name);
     let (group, classes) = own.class_resource;
     let message = format!(
-        "what there is of this class would be for everybody, not for those who have the verb use on it alone: see that nothing is left of it, then          remove its label {USE_LABEL} (kubectl label {classes}.{group} NAME {USE_LABEL}-), then delete it"
+        "what there is of this class would be for everybody, not for those who have the verb use on it alone: see that nothing is left of it, then remove its label {USE_LABEL} (kubectl label {classes}.{group} NAME {USE_LABEL}-), then delete it"
     );
     let policy = json!({
         "apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": meta(&name),

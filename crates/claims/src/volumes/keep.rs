@@ -15,7 +15,7 @@ use crate::volumes::{BIND_COMPLETED, PROVISIONED_BY, PROVISIONER};
 /// The reason on a volume whose data is gone.
 pub(super) const LOST: &str = "Lost";
 /// Kubernetes' condition of a claim whose volume is growing.
-const RESIZING: &str = "Resizing";
+pub(super) const RESIZING: &str = "Resizing";
 
 fn amount(value: &Value) -> Amount {
     Amount::from_json(value).unwrap_or_default()
@@ -46,6 +46,12 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
     };
     let (Ok(before), Ok(after)) = (rendered(&before), rendered(claim)) else { return };
     let patch = difference(&before, &after);
+    // it is charged for what it is to have, and that before it has it: a request may be lowered again, what has grown may not
+    let asked = &claim["spec"]["resources"]["requests"]["storage"];
+    if amount(&claim["status"]["allocatedResources"]["storage"]) < amount(asked) {
+        let status = json!({"allocatedResources": {"storage": asked}});
+        plan.patch_status(claim, status, "say how much the volume is to have");
+    }
     if !has(&live["spec"], &patch) {
         plan.patch(live, json!({"spec": patch}), "grow with the claim");
         plan.of_implementation();

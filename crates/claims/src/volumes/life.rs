@@ -13,7 +13,7 @@ use crate::lifecycle::{
     RETAINED,
 };
 use crate::matching::{Decision, Reason};
-use crate::volumes::keep::{LOST, grow, keep, wants_more};
+use crate::volumes::keep::{LOST, RESIZING, grow, keep, wants_more};
 use crate::volumes::provision::{Made, Making, make};
 use crate::volumes::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, STORAGE_PROVISIONER, rules,
@@ -84,11 +84,20 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 let message = volume["status"]["message"].as_str().unwrap_or_default().to_owned();
                 lost(claim, "VolumeLost", message, scene.now, &mut plan);
             }
-            Some(volume) if refers(volume, claim) || volume["spec"]["claimRef"].is_null() => {
+            Some(volume) if refers(volume, claim) || (free(volume) && may_have(scene, volume)) => {
                 bind(scene, volume, &mut plan);
                 if let Some(making) = scene.making.as_ref().filter(|_| wants_more(claim, volume)) {
                     grow(claim, volume, making, scene.now, &mut plan);
                 }
+            }
+            Some(volume) if free(volume) => {
+                let why = match scene.decision {
+                    Decision::Wait { reason: Reason::NamedRefused(_, refusal), .. } => refused(&rules(), refusal),
+                    Decision::Wait { reason: Reason::NotAllowed(class), .. } => not_allowed(class),
+                    _ => "it was not there when it was last looked for".to_owned(),
+                };
+                let message = format!("PersistentVolume {named} cannot be used: {why}");
+                lost(claim, "VolumeMismatch", message, scene.now, &mut plan);
             }
             Some(_) => {
                 let message = format!("PersistentVolume {named} is bound to another claim");
@@ -184,9 +193,20 @@ fn hand_over(claim: &Value, provisioner: &str, plan: &mut Plan) {
     }
 }
 
+/// Whether a volume refers to nobody.
+fn free(volume: &Value) -> bool {
+    volume["spec"]["claimRef"].is_null()
+}
+
+/// Whether a claim that says it was bound may have the volume it names, which refers to nobody. One that is bound has it; any other,
+/// lost or only saying so, may have it as one that names it: of its class, size and modes, and with the right to its class.
+fn may_have(scene: &VolumeClaimScene<'_>, volume: &Value) -> bool {
+    let decided = |resource: &str| volume["metadata"]["name"].as_str() == Some(resource);
+    phase(scene.claim) == "Bound" || matches!(scene.decision, Decision::Bind { resource, .. } if decided(resource))
+}
+
 /// Whether a claim was bound. Its annotation is anyone's to write: alone it takes no free volume.
 fn completed(claim: &Value, volume: Option<&Value>) -> bool {
-    let free = |volume: &Value| volume["spec"]["claimRef"].is_null();
     annotated(claim, BIND_COMPLETED) && (matches!(phase(claim), "Bound" | "Lost") || !volume.is_some_and(free))
 }
 
@@ -203,7 +223,8 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
         let reserved = volume["spec"]["claimRef"]["uid"].as_str().unwrap_or_default().is_empty()
             && volume["spec"]["claimRef"]["namespace"] == claim["metadata"]["namespace"]
             && volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"];
-        let takeable = matches!(phase(volume), "Available") || (completed(claim, Some(volume)) && !preset);
+        let had = phase(claim) == "Bound" && annotated(claim, BIND_COMPLETED);
+        let takeable = matches!(phase(volume), "Available") || (had && !preset);
         if deleting(volume) || !takeable || (preset && !reserved) {
             return;
         }
@@ -288,7 +309,16 @@ fn pending(claim: &Value, now: &str, reason: &'static str, message: String, plan
 /// What is to be written about a claim that something outside keeps from getting its volume.
 pub fn volume_claim_held(claim: &Value, reason: &'static str, message: String, now: &str) -> Plan {
     let mut plan = Plan::default();
-    pending(claim, now, reason, message, &mut plan);
+    if !matches!(phase(claim), "Bound" | "Lost") {
+        pending(claim, now, reason, message, &mut plan);
+        return plan;
+    }
+    // it has its volume: what it does not get is more of it
+    let condition = Condition::new(RESIZING, true, reason, message.clone());
+    if let Some(status) = status_patch(claim, json!({}), &[condition], now) {
+        plan.patch_status(claim, status, "say why the volume does not grow");
+        plan.event(claim, true, reason, message);
+    }
     plan
 }
 

@@ -134,6 +134,7 @@ pub fn ask(object: &Json, scheduled: bool, node: Option<Labels>) -> Result<Ask, 
         resource_name: name(&spec["volumeName"]),
         needed: scheduled || meta["annotations"][SELECTED_NODE].is_string(),
         barred: Box::default(),
+        bound: matches!(object["status"]["phase"].as_str(), Some("Bound" | "Lost")),
     })
 }
 

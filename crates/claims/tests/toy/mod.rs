@@ -13,7 +13,7 @@ use conductor_claims::lifecycle::{
     CLAIM_UID, ClaimScene, Connection, Found, Plan, Presence, REPLACED, RESOURCE_UID, ROTATE, ResourceScene, Target,
     Verb, Version, Write, binding_name, claim, implementations, is_leaving, orphan, owner, resource,
 };
-use conductor_claims::matching::{Decision, Index, NoJudge};
+use conductor_claims::matching::{Decision, Index, NoJudge, Reason};
 use conductor_claims::template::Paths;
 use conductor_claims::types::ResourceType;
 use serde_json::{Map, Value, json};
@@ -171,6 +171,17 @@ impl Api {
 
     /// The claim's plan, as a manager that sees this state makes it.
     pub fn claim_plan(&self, kind: &ResourceType, key: &Key, consumers: &[String]) -> Plan {
+        self.claim_plan_without(kind, key, consumers, &[])
+    }
+
+    /// The same where some of its connection objects were refused.
+    pub fn claim_plan_without(
+        &self,
+        kind: &ResourceType,
+        key: &Key,
+        consumers: &[String],
+        refused: &[(&'static str, String)],
+    ) -> Plan {
         let Some(object) = self.objects.get(key) else { return Plan::default() };
         let rules = kind.rules();
         let ask = extract::ask(&rules, object, true, None).expect("a claim");
@@ -180,6 +191,7 @@ impl Api {
         let name = match &decision {
             Decision::Bind { resource, .. } => resource.to_string(),
             Decision::Provision { .. } => made,
+            Decision::Wait { reason: Reason::ReservedRefused(resource, _), .. } => resource.to_string(),
             Decision::Wait { .. } => ask.resource_name.as_ref().map_or_else(|| made, |n| n.to_string()),
         };
         let named = object["spec"]["resourceName"].as_str().unwrap_or(&name).to_owned();
@@ -193,6 +205,7 @@ impl Api {
             get("Thing", "conductor-system", r["status"]["implementationRef"].as_str().unwrap_or_default())
         });
         let details: Option<Map<String, Value>> = thing.and_then(|i| i["status"]["details"].as_object().cloned());
+        let binary = thing.and_then(|i| i["status"]["binary"].as_object().cloned());
         claim(&ClaimScene {
             kind,
             claim: object,
@@ -202,6 +215,7 @@ impl Api {
             consumers,
             connection: Connection {
                 details: details.as_ref(),
+                binary: binary.as_ref(),
                 provider: Some("Thing"),
                 missing: &[],
                 rotation: thing.and_then(|i| i["status"]["rotated"].as_i64()).unwrap_or(0),
@@ -209,6 +223,7 @@ impl Api {
                 config_map: get("ConfigMap", namespace, &binding),
                 service: get("Service", namespace, &binding),
                 endpoints: get("EndpointSlice", namespace, &binding),
+                refused,
             },
             expressions: &Paths,
             now: "2026-01-01T00:00:02Z",
@@ -272,8 +287,26 @@ impl Api {
             "details": {"host": "10.0.0.7", "port": "5432", "username": "u", "password": format!("p{rotated}")},
             "rotated": rotated, "retired": retired,
         });
+        if let Some(host) = object["metadata"]["annotations"]["test/host"].as_str() {
+            status["details"]["host"] = json!(host);
+        }
+        if object["metadata"]["annotations"]["test/silent"].is_string() {
+            status["details"] = Value::Null;
+        }
         if let Some(size) = object["spec"]["size"].as_str() {
             status["capacity"] = json!({"storage": size});
+        }
+        if let Some(report) = object["metadata"]["annotations"]["test/report"].as_str() {
+            // all of it, and nothing of what was reported before
+            let report: Value = serde_json::from_str(report).expect("a report");
+            for key in ["capacity", "attributes"] {
+                status[key] = report[key].clone();
+                for old in object["status"][key].as_object().into_iter().flatten().map(|(old, _)| old) {
+                    if report[key].is_object() && report[key][old].is_null() {
+                        status[key][old] = Value::Null;
+                    }
+                }
+            }
         }
         if object["metadata"]["annotations"]["test/lost"].is_string() {
             status["conditions"][0] = json!({"type": "Ready", "status": "False", "reason": "Lost", "message": "gone"});
@@ -283,10 +316,9 @@ impl Api {
         }
         if let Some(number) = object["spec"]["scrub"].as_i64() {
             status["scrubbed"] = json!(number);
-            status["conditions"]
-                .as_array_mut()
-                .expect("a list")
-                .push(json!({"type": "Scrubbed", "status": "True", "reason": "Zeroed", "message": ""}));
+            let answer = object["metadata"]["annotations"]["test/scrubbed"].as_str().unwrap_or("True");
+            let told = json!({"type": "Scrubbed", "status": answer, "reason": "Zeroed", "message": ""});
+            status["conditions"].as_array_mut().expect("a list").extend((!answer.is_empty()).then_some(told));
         }
         self.patch(&key.clone(), &json!({"status": status}), true);
     }

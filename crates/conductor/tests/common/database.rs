@@ -1,8 +1,9 @@
 //! Claims of databases, and the engines' own clients.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use conductor_local::identity;
 use serde_json::{Value, json};
@@ -42,9 +43,14 @@ pub fn class(world: &World, name: &str, reclaim: &str, kind: &str, spec: Value) 
 
 /// Starts a server that several claims share, and registers it by its own connection Secret.
 pub fn shared_server(world: &World, kind: &str) {
+    shared_server_with(world, kind, json!({}));
+}
+
+/// The same with settings.
+pub fn shared_server_with(world: &World, kind: &str, settings: Value) {
     let server = json!({
         "apiVersion": "database.local.conductor.io/v1alpha1", "kind": kind,
-        "metadata": {"name": "shared"}, "spec": {"superuser": true},
+        "metadata": {"name": "shared"}, "spec": {"superuser": true, "settings": settings},
     });
     let plural = format!("{}s", kind.to_ascii_lowercase());
     world.create(&format!("{INSTANCES}/{plural}"), &server);
@@ -117,6 +123,49 @@ pub fn sql(details: &BTreeMap<String, String>, statements: &str) -> Result<Strin
 /// The same, patiently: a server that starts refuses for a moment.
 pub fn sql_soon(details: &BTreeMap<String, String>, statements: &str) -> String {
     soon("an answer", || sql(details, statements).ok())
+}
+
+/// A client that stays connected.
+pub struct Session {
+    client: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Session {
+    /// Connects; `None`: it is refused.
+    pub fn open(details: &BTreeMap<String, String>) -> Option<Session> {
+        let mut command;
+        if details["type"] == "postgresql" {
+            command = Command::new("psql");
+            command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", &details["uri"]]);
+        } else {
+            command = Command::new("mariadb");
+            let login = ["host", "port", "user"]
+                .map(|key| format!("--{key}={}", details[key.replace("user", "username").as_str()]));
+            command.args(["--no-defaults", "--protocol=tcp", "--skip-reconnect", "-nBN"]).args(login);
+            command.arg(&details["database"]).env("MYSQL_PWD", &details["password"]);
+        }
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = command.spawn().expect("the client runs");
+        let (input, output) = (client.stdin.take().expect("is piped"), client.stdout.take().expect("is piped"));
+        let mut session = Session { client, input, output: BufReader::new(output) };
+        session.ask("select 1").map(|_| session)
+    }
+
+    /// What statements answer, in one line; `None`: it is connected no more, or they are refused, which ends it.
+    pub fn ask(&mut self, statements: &str) -> Option<String> {
+        self.input.write_all(format!("{statements};\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        self.output.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        Some(line.trim().to_owned())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = (self.client.kill(), self.client.wait());
+    }
 }
 
 /// What an application does, wherever its claim is served.

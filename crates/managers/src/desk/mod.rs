@@ -347,13 +347,13 @@ impl Desk {
         self.cx.send(plan).await
     }
 
-    /// The labels of a node, if it is there.
+    /// What volumes ask of a node, if it is there.
     pub(crate) async fn node_labels(&self, node: &str) -> Result<Option<Labels>, Failure> {
         if node.is_empty() {
             return Ok(None);
         }
         let object = self.cx.api.get("v1", "Node", "", node).await?;
-        Ok(object.map(|o| conductor_claims::selector::labels_of(o["metadata"].get("labels"))))
+        Ok(object.as_ref().map(conductor_claims::selector::node_of))
     }
 
     /// Wants a claim looked at.

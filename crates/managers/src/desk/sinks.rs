@@ -199,7 +199,10 @@ impl Desk {
         }
         let known = match &self.kind {
             Kind::Volumes => object["metadata"]["annotations"][volumes::PROVISIONED_BY].is_null(),
-            Kind::Generated(_) => !object["spec"]["template"].is_object() && object["spec"]["templates"].is_null(),
+            // what is to be made or adopted is not yet there, or is wired
+            Kind::Generated(_) => {
+                ["template", "templates", "implementationRef"].iter().all(|key| object["spec"][*key].is_null())
+            }
         };
         let agreed = |uid: &Arc<str>| {
             let seen = state.claim_uids.get(uid).and_then(|key| state.claims.get(key));

@@ -43,7 +43,7 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
         // without the right to see resources: what the claim says of itself, numbers and no names
         return Ok(own_words(&claim));
     }
-    let ask = match snapshot.kind.ask(&claim, snapshot.needed(&claim), None) {
+    let ask = match snapshot.kind.ask(&claim, snapshot.needed(&claim), snapshot.node(api, &claim).await?) {
         Ok(ask) => ask,
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -158,8 +158,12 @@ pub(super) fn trouble(claim: &Value, resource: Option<&Value>) -> String {
     resource.filter(unwell).map(said).unwrap_or_default()
 }
 
-/// A decision in one sentence.
-pub(super) fn sentence(decision: &Decision, ask: &Ask, resource: &str, snapshot: &Snapshot) -> String {
+/// A decision about a claim in one sentence.
+pub(super) fn sentence(decision: &Decision, claim: &Value, ask: &Ask, snapshot: &Snapshot) -> String {
+    let (_, resource) = snapshot.kind.resource();
+    // what it asks for by name, and what was made for it
+    let which =
+        |name: &str| if snapshot.kind.named(claim) == name { "which it names" } else { "which was made for it" };
     match decision {
         Decision::Bind { resource: name, why } => {
             let why = match why {
@@ -172,6 +176,9 @@ pub(super) fn sentence(decision: &Decision, ask: &Ask, resource: &str, snapshot:
         }
         Decision::Provision { class, .. } if let Some(lacks) = snapshot.lacks(class) => {
             format!("waits: nothing fits, and class {class} cannot make a {resource} now: {lacks}")
+        }
+        Decision::Provision { .. } if let Some(why) = snapshot.unmakeable(claim, decision) => {
+            format!("waits: nothing fits, and {why}")
         }
         Decision::Provision { class, made } => {
             let rules = snapshot.kind.rules();
@@ -195,7 +202,7 @@ pub(super) fn sentence(decision: &Decision, ask: &Ask, resource: &str, snapshot:
                 Reason::NamedMissing(name) => format!("waits: {resource} {name}, which it names, does not exist"),
                 Reason::NamedRefused(name, why) => {
                     let why = snapshot.index.refused(ask, name, why);
-                    format!("waits: {resource} {name}, which it names, cannot be used: {why}")
+                    format!("waits: {resource} {name}, {}, cannot be used: {why}", which(name))
                 }
                 Reason::ReservedRefused(name, why) => {
                     let why = snapshot.index.refused(ask, name, why);
@@ -230,7 +237,7 @@ fn shown(claim: &Value, ask: &Ask, kind: &str, ledger: &Ledger, snapshot: &Snaps
         Decision::Wait { reason: Reason::NamedRefused(name, why), .. } if phase == "Bound" => {
             format!("stays bound to {resource} {name}: {}", snapshot.index.refused(ask, name, why))
         }
-        decision => sentence(decision, ask, resource, snapshot),
+        decision => sentence(decision, claim, ask, snapshot),
     };
     let bound = snapshot.kind.named(claim);
     let mut out = format!("{kind} {namespace}/{name}: {phase}");

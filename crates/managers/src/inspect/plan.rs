@@ -38,6 +38,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     }
     let objects = &with_namespaces(api, objects, namespace).await?;
     let managers: Vec<Value> = objects.iter().filter(|o| is_manager(o)).map(youngest).collect();
+    let consumers: Vec<&Value> = objects.iter().filter(|o| is_consumer(o)).collect();
     let mut snapshots: BTreeMap<String, Snapshot> = BTreeMap::new();
     let is_claim = |object: &Value| {
         types.iter().any(|kind| is_of(&kind.claim(), text(&object["apiVersion"]), text(&object["kind"])))
@@ -54,7 +55,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
                 let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
                 (format!("is refused: {refused}"), true)
             }
-            None => outlook(api, &types, &managers, &mut snapshots, object, number).await?,
+            None => outlook(api, &types, (&managers, &consumers), &mut snapshots, object, number).await?,
         };
         all.push((number, Outlook { object: shown(object), text: said, trouble }));
     }
@@ -66,7 +67,7 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
 async fn outlook(
     api: &Api,
     types: &[Kind],
-    managers: &[Value],
+    (managers, consumers): (&[Value], &[&Value]),
     snapshots: &mut BTreeMap<String, Snapshot>,
     object: &Value,
     number: usize,
@@ -92,7 +93,9 @@ async fn outlook(
     };
     let name = of.name();
     if !snapshots.contains_key(&name) {
-        snapshots.insert(name.clone(), Snapshot::read_with(api, of.clone(), "", managers).await?);
+        let snapshot = Snapshot::read_with(api, of.clone(), "", managers).await?;
+        consumers.iter().for_each(|consumer| snapshot.consumers.see(consumer));
+        snapshots.insert(name.clone(), snapshot);
     }
     let Some(snapshot) = snapshots.get_mut(&name) else { return Ok((String::new(), false)) };
     let (space, own) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]).to_owned());
@@ -109,7 +112,7 @@ async fn outlook(
                     }
                 }
                 object["metadata"]["uid"] = live["metadata"]["uid"].clone();
-                let (said, waits) = claim(snapshot, &object);
+                let (said, waits) = claim(api, snapshot, &object).await?;
                 (format!("exists and is Pending; then {said}"), waits)
             }
             Some(live) => {
@@ -118,7 +121,7 @@ async fn outlook(
                 let more = growth(&live, &object);
                 (format!("exists and is {}{colon}{why}{more}", text(&live["status"]["phase"])), !why.is_empty())
             }
-            None => claim(snapshot, &object),
+            None => claim(api, snapshot, &object).await?,
         });
     }
     if is(of.resource()) {
@@ -141,6 +144,8 @@ async fn outlook(
         Ok(profile) => {
             let said = if profile.provisions { "makes resources on demand" } else { "makes nothing: for what exists" };
             snapshot.index.set_profile(profile);
+            snapshot.classes.retain(|class| class["metadata"]["name"] != object["metadata"]["name"]);
+            snapshot.classes.push(object);
             (said.to_owned(), false)
         }
         Err(errors) => (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
@@ -149,6 +154,11 @@ async fn outlook(
 
 fn is_manager(object: &Value) -> bool {
     text(&object["kind"]) == "Manager" && text(&object["apiVersion"]).starts_with("conductor.io/")
+}
+
+fn is_consumer(object: &Value) -> bool {
+    let known = [("v1", "Pod"), ("v1", "Service"), ("networking.k8s.io/v1", "Ingress")];
+    known.contains(&(text(&object["apiVersion"]), text(&object["kind"])))
 }
 
 /// An object as it would be once it is there: younger than all that are.
@@ -237,26 +247,27 @@ fn defines(definition: &Value, object: &Value) -> bool {
         && spec["names"]["kind"] == object["kind"]
 }
 
-fn claim(snapshot: &mut Snapshot, object: &Value) -> (String, bool) {
-    let ask = match snapshot.kind.ask(object, snapshot.needed(object), None) {
+async fn claim(api: &Api, snapshot: &mut Snapshot, object: &Value) -> Result<(String, bool), Failure> {
+    let ask = match snapshot.kind.ask(object, snapshot.needed(object), snapshot.node(api, object).await?) {
         Ok(ask) => ask,
-        Err(errors) => return (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true),
+        Err(errors) => return Ok((errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true)),
     };
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
     let decision = ClaimJudge::new(&evaluator, &rules, object).decide(&snapshot.index, &ask);
-    let resource = snapshot.kind.resource().1.to_owned();
-    let said = sentence(&decision, &ask, &resource, snapshot);
+    let said = sentence(&decision, object, &ask, snapshot);
     if let Decision::Bind { resource, .. } = &decision {
         // what is bound is not there for the next
         snapshot.index.assume(&ask, resource);
     }
     let waits = match &decision {
         Decision::Wait { .. } => true,
-        Decision::Provision { class, .. } => snapshot.lacks(class).is_some(),
+        Decision::Provision { class, .. } => {
+            snapshot.lacks(class).is_some() || snapshot.unmakeable(object, &decision).is_some()
+        }
         Decision::Bind { .. } => false,
     };
-    (said, waits)
+    Ok((said, waits))
 }
 
 fn shown(object: &Value) -> String {

@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conductor_claims::amount::Amount;
-use conductor_claims::matching::Index;
+use conductor_claims::lifecycle::{self, CLAIM_FINALIZER, ClaimScene, Connection, Verb, condition_of};
+use conductor_claims::matching::{Decision, Index};
 use conductor_claims::review::{Serving, serving};
+use conductor_claims::selector::{Labels, node_of};
 use conductor_claims::types::ResourceType;
-use conductor_claims::volumes;
-use serde_json::Value;
+use conductor_claims::volumes::{self, SELECTED_NODE};
+use serde_json::{Value, json};
 
 use super::Unanswered;
 use crate::api::{Api, Failure};
-use crate::consumers::Consumers;
+use crate::consumers::{Consumers, Use};
+use crate::expressions::Evaluator;
 use crate::kind::{Kind, is_of};
 
 /// Everything of one type.
@@ -141,8 +144,55 @@ impl Snapshot {
 
     /// Whether a consumer needs a claim.
     pub fn needed(&self, claim: &Value) -> bool {
+        self.users(claim).iter().any(|used| !matches!(self.kind, Kind::Volumes) || !used.node.is_empty())
+    }
+
+    /// The labels of the node from which a volume is to be reached; `None`: any node, or not ours to see.
+    pub async fn node(&self, api: &Api, claim: &Value) -> Result<Option<Labels>, Failure> {
+        if !matches!(self.kind, Kind::Volumes) {
+            return Ok(None);
+        }
+        let selected = claim["metadata"]["annotations"][SELECTED_NODE].as_str().unwrap_or_default().to_owned();
+        let scheduled = self.users(claim).into_iter().map(|used| used.node);
+        let Some(node) = std::iter::once(selected).chain(scheduled).find(|node| !node.is_empty()) else {
+            return Ok(None);
+        };
+        match api.get("v1", "Node", "", &node).await {
+            Err(failure) if failure.code == 403 => Ok(None),
+            node => Ok(node?.map(|node| node_of(&node))),
+        }
+    }
+
+    fn users(&self, claim: &Value) -> Vec<Use> {
         let text = |key: &str| claim["metadata"][key].as_str().unwrap_or_default();
         let users = self.consumers.of(&self.kind.claim_words(), text("namespace"), text("name"));
-        users.iter().any(|(_, used)| !matches!(self.kind, Kind::Volumes) || !used.node.is_empty())
+        users.into_iter().map(|(_, used)| used).collect()
+    }
+
+    /// Why a class cannot make what a claim asks for, although it offers it: what the engine itself would say.
+    pub fn unmakeable(&self, claim: &Value, decision: &Decision) -> Option<String> {
+        let (Kind::Generated(kind), Decision::Provision { class, .. }) = (&self.kind, decision) else { return None };
+        let named = |own: &&Value| own["metadata"]["name"].as_str() == Some(class.as_ref());
+        let mut claim = claim.clone();
+        claim["metadata"]["finalizers"] = json!([CLAIM_FINALIZER]);
+        claim["status"] = Value::Null;
+        let plan = lifecycle::claim(&ClaimScene {
+            kind,
+            claim: &claim,
+            decision: Some(decision),
+            resource: None,
+            class: self.classes.iter().find(named),
+            consumers: &[],
+            connection: Connection::default(),
+            expressions: &Evaluator::default(),
+            now: "",
+        });
+        if plan.writes.iter().any(|write| write.verb == Verb::Create) {
+            return None;
+        }
+        plan.writes.iter().find_map(|write| {
+            let (bound, _, message) = condition_of(&write.body, "Bound")?;
+            (!bound).then(|| message.to_owned())
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Scenarios: every rule as data. Each file of `scenarios/` has steps; each step does something or expects something.
 //!
-//! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim, or its deletion), `expect` (objects that cover these come to be),
+//! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim, or its deletion), `refer` (an administrator's reference by uid), `expect` (objects that cover these come to be),
 //! `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (what admission does not let in:
 //! an object to `apply` or to `delete`, and a part of what it `says`). In expectations null is "not there" and a text that begins
 //! with ~ is "contains". A file that says `types: true` needs the built-in types, one that says `admission: true` a server with our
@@ -126,6 +126,12 @@ impl Run {
         }
         for made in list(step, "made") {
             self.made(number, &made).await;
+        }
+        for refer in list(step, "refer") {
+            let claim = self.cluster.get(&Target::of(&refer["to"])).await.expect("a claim");
+            let meta = &claim["metadata"];
+            let own = json!({"uid": meta["uid"], "namespace": meta["namespace"], "name": meta["name"], "by": "Admin"});
+            self.cluster.patch(&Target::of(&refer["from"]), json!({"spec": {"claimRefs": [own]}})).await;
         }
         for object in list(step, "delete") {
             self.cluster.delete(&Target::of(&object)).await;

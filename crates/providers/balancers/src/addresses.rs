@@ -166,13 +166,22 @@ impl Addresses {
         self.api().patch(pool, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// Lets pools go that are to, and of which nobody has anything: whoever was last may have been cut short.
-    pub async fn let_go(&self) -> Result<(), kube::Error> {
+    /// Sees to it that pools say what is free, and lets those go that are to, and of which nobody has anything: whoever was last may have been
+    /// cut short.
+    pub async fn tidy(&self) -> Result<(), kube::Error> {
         for live in self.api().list(&Default::default()).await?.items {
             let value = serde_json::to_value(&live).unwrap_or_default();
-            let empty = Pool::read(&value).is_ok_and(|read| read.holders().next().is_none());
+            let name = live.metadata.name.as_deref().unwrap_or_default();
+            let Ok(mut read) = Pool::read(&value) else { continue };
+            let empty = read.holders().next().is_none();
             if live.metadata.deletion_timestamp.is_some() && empty && finalizers(&value).1 {
-                self.guard(live.metadata.name.as_deref().unwrap_or_default(), &value, false).await?;
+                self.guard(name, &value, false).await?;
+            } else if read.rest(now()) {
+                match self.keep(name, &value, &read).await {
+                    // whoever was faster has done it, too
+                    Err(error) if !is_race(&error) => return Err(error),
+                    _ => {}
+                }
             }
         }
         Ok(())

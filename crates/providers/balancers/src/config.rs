@@ -101,7 +101,7 @@ fn routes(plan: &Plan, out: &mut String, files: &mut Vec<(String, String)>) {
 
 fn backend(name: &str, backend: &Backend, mode: &str, out: &mut String) {
     let _ = writeln!(out, "\nbackend {mode}_{name}\n    mode {mode}\n    balance roundrobin");
-    if mode == "http" && !backend.health.is_empty() {
+    if !backend.health.is_empty() {
         let _ = writeln!(out, "    option httpchk GET '{}'\n    http-check expect rstatus ^[23]", backend.health);
     }
     for endpoint in &backend.endpoints {

@@ -1,6 +1,7 @@
 //! What is behind a Service: the servers of a backend. Pure.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 use base64::Engine;
@@ -69,7 +70,8 @@ pub(crate) fn external_name(service: &Value) -> &str {
 }
 
 impl Network<'_> {
-    /// The backend that is a Service's port (`number` or `name`), under a name of its own.
+    /// The backend that is a Service's port (`number` or `name`), under a name of its own. Whoever asks its servers for something else to see
+    /// how they are has another one.
     pub fn backend(
         &self,
         namespace: &str,
@@ -92,7 +94,12 @@ impl Network<'_> {
         let Some(number) = number.and_then(|n| u16::try_from(n).ok()) else {
             return Err(format!("Service {service} has no port {shown}"));
         };
-        let name = format!("{namespace}_{service}_{number}");
+        let mut name = format!("{namespace}_{service}_{number}");
+        if !health.is_empty() {
+            let mut hasher = DefaultHasher::new();
+            health.hash(&mut hasher);
+            name += &format!("_{:016x}", hasher.finish());
+        }
         let mut endpoints = Vec::new();
         if external {
             let host = external_name(object);
@@ -149,6 +156,9 @@ impl Network<'_> {
             String::from_utf8(bytes).ok().filter(|pem| pem.contains("-----BEGIN "))
         };
         match part("tls.crt").zip(part("tls.key")) {
+            Some((_, key)) if key.contains("ENCRYPTED") => Err(format!(
+                "the key in Secret {secret} has a passphrase, which nobody can be asked for: store it without"
+            )),
             Some((certificate, key)) => Ok(format!("{}\n{}\n", certificate.trim(), key.trim())),
             None => Err(format!("Secret {secret} has no certificate and key in PEM under tls.crt and tls.key")),
         }

@@ -12,11 +12,12 @@ use conductor_local::lack::program;
 use conductor_local::{Account, Lack, Program, Running, State, Stop, Supervisor, Trouble, account, logs};
 use parking_lot::Mutex;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::config::{CONFIG, Files, TCP};
+use crate::statistics::statistics;
 
 /// The socket through which a process is asked and told, in its directory.
 const SOCKET: &str = "admin.sock";
@@ -26,6 +27,8 @@ const SERVERS: &str = "servers";
 const SOCKET_PATH: usize = 107 - 14;
 /// How long a start or reload may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long until it is told once more to reload.
 const RELOADED: Duration = Duration::from_secs(4);
 /// How long it takes, at most, to read a configuration.
@@ -40,6 +43,8 @@ pub struct HAProxies {
     tried: Mutex<HashMap<(String, String), Result<(), String>>>,
     /// Files that someone else had changed, by the name of their process, until that is said.
     edited: Mutex<HashMap<String, Vec<String>>>,
+    /// Processes that did not answer when they were last asked.
+    silent: Mutex<HashSet<String>>,
 }
 
 /// What came of applying a configuration.
@@ -92,6 +97,7 @@ impl HAProxies {
             kept,
             tried: Mutex::default(),
             edited: Mutex::default(),
+            silent: Mutex::default(),
         }
     }
 
@@ -103,6 +109,30 @@ impl HAProxies {
     /// Every living process: name and pid.
     pub fn alive(&self) -> Vec<(String, i32)> {
         self.supervisor.alive()
+    }
+
+    /// Sees to it that a process which runs answers, too. One that hangs is said to, and ended if it does so still when it is looked at again:
+    /// it has nothing that is not in its configuration.
+    pub async fn answers(&self, name: &str) -> Result<(), Trouble> {
+        // one that hangs has so many waiting that nobody more may
+        let hangs = |error: io::Error| matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+        let hangs = self.supervisor.find(name).is_some() && self.ask(name, "show info").await.is_err_and(hangs);
+        if !hangs {
+            self.silent.lock().remove(name);
+            return Ok(());
+        }
+        if self.silent.lock().insert(name.to_owned()) {
+            let message = format!(
+                "haproxy runs and does not answer within {} s: if it does not at the next look, it is started anew",
+                ANSWER.as_secs()
+            );
+            return Err(Trouble::new("NotAnswering", message));
+        }
+        tracing::warn!(name, "haproxy hangs and is started anew");
+        let how = Stop { signal: Signal::KILL, patience: Duration::from_secs(5) };
+        self.supervisor.stop(name, how).await.map_err(Trouble::io("stop haproxy"))?;
+        self.silent.lock().remove(name);
+        Ok(())
     }
 
     /// Sees to it that the process of a balancer runs with exactly these files.
@@ -302,14 +332,13 @@ impl HAProxies {
             socket.read_to_string(&mut answer).await?;
             Ok(answer)
         };
-        tokio::time::timeout(Duration::from_secs(5), asking)
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        tokio::time::timeout(ANSWER, asking).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Ends a process and removes its directory.
     pub async fn remove(&self, uid: &str, name: &str) -> Result<(), Trouble> {
         self.kept.forget(uid);
+        self.silent.lock().remove(name);
         self.end(name).await?;
         match fs::remove_dir_all(self.directory(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Trouble::io("remove its directory")(error)),
@@ -344,16 +373,16 @@ impl HAProxies {
             .args(["-c".as_ref(), "-f".as_ref(), path.as_os_str()])
             .kill_on_drop(true)
             .stdin(std::process::Stdio::null());
-        let output = command.output().await.map_err(|e| e.to_string())?;
+        let output = tokio::time::timeout(PATIENCE, command.output()).await;
         let _ = fs::remove_file(directory.join("try.pem"));
         let _ = fs::remove_file(&path);
+        let output = output.map_err(|_| format!("it is not read within {} s", PATIENCE.as_secs()))?;
+        let output = output.map_err(|e| e.to_string())?;
         let outcome = match output.status.success() {
             true => Ok(()),
             false => {
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                let reason = said.lines().find(|line| line.contains("try.pem")).unwrap_or("it is refused");
-                let reason = reason.rsplit(": ").next().unwrap_or(reason).replace("try.pem", "it");
-                Err(reason.trim().to_owned())
+                let said = String::from_utf8_lossy(&output.stderr);
+                Err(what_is_wrong(&said, &directory.join("try.pem").display().to_string()))
             }
         };
         let mut tried = self.tried.lock();
@@ -380,57 +409,18 @@ impl HAProxies {
     }
 }
 
-/// How many backends, and servers of each, are shown: a status has to hold them.
-const SHOWN: (usize, usize) = (200, 20);
-
-/// Reads `show stat`.
-fn statistics(csv: &str) -> (Value, Value) {
-    let mut lines = csv.lines();
-    let header: Vec<&str> = lines.next().unwrap_or_default().trim_start_matches("# ").split(',').collect();
-    let column = |name: &str| header.iter().position(|h| *h == name);
-    let (proxy, server, status) = (column("pxname"), column("svname"), column("status"));
-    let mut backends: Vec<(String, Vec<Value>)> = Vec::new();
-    let (mut requests, mut sessions, mut failures) = (0u64, 0u64, 0u64);
-    for line in lines {
-        let fields: Vec<&str> = line.split(',').collect();
-        let field = |at: Option<usize>| at.and_then(|at| fields.get(at)).copied().unwrap_or_default();
-        let count = |name: &str| field(column(name)).parse::<u64>().unwrap_or(0);
-        match field(server) {
-            "" => {}
-            "FRONTEND" => {
-                sessions += count("stot");
-                requests += count("req_tot");
-                failures += count("hrsp_5xx");
-            }
-            "BACKEND" => {}
-            server => {
-                let entry = json!({"server": server, "state": field(status)});
-                // those of one backend come one after the other
-                match backends.last_mut() {
-                    Some((name, servers)) if name == field(proxy) => servers.push(entry),
-                    _ => backends.push((field(proxy).to_owned(), vec![entry])),
-                }
-            }
-        }
+/// What HAProxy says of a certificate, without the file that it is in: whoever reads it knows the Secret, and nothing of this machine.
+fn what_is_wrong(said: &str, file: &str) -> String {
+    let before = said.lines().find_map(|line| line.split_once(&format!("'{file}"))).map_or("", |(before, _)| before);
+    let mut why = before.rsplit(" : ").next().unwrap_or_default().trim();
+    for word in [" from file", " into SSL Context", " in", " loaded"] {
+        why = why.strip_suffix(word).unwrap_or(why);
     }
-    let left = backends.len().saturating_sub(SHOWN.0);
-    let shown = backends.into_iter().take(SHOWN.0).map(|(name, mut servers)| {
-        let left = servers.len().saturating_sub(SHOWN.1);
-        servers.truncate(SHOWN.1);
-        json!({"name": name, "servers": but_for(servers, left)})
-    });
-    (
-        Value::Array(but_for(shown.collect(), left)),
-        json!({"sessions": sessions, "requests": requests, "serverErrors": failures}),
-    )
-}
-
-/// A list that says how many are not in it.
-fn but_for(mut shown: Vec<Value>, left: usize) -> Vec<Value> {
-    if left > 0 {
-        shown.push(json!({"more": left}));
+    let mut letters = why.chars();
+    match letters.next() {
+        Some(first) if !why.contains('/') => first.to_lowercase().chain(letters).collect(),
+        _ => "haproxy refuses it".to_owned(),
     }
-    shown
 }
 
 #[cfg(test)]
@@ -438,30 +428,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_fit_into_a_status() {
-        let server = |n: usize, m: usize| format!("backend-{n:0>60},server-{m:0>60},1,0,UP,,\n");
-        let mut csv = "# pxname,svname,stot,hrsp_5xx,status,req_tot,\n".to_owned();
-        for n in 0..2000 {
-            csv.extend((0..50).map(|m| server(n, m)));
-        }
-        let (backends, _) = statistics(&csv);
-        let all = backends.as_array().expect("a list");
-        assert_eq!((all.len(), &all[200]), (201, &json!({"more": 1800})));
-        assert_eq!(all[0]["servers"][20], json!({"more": 30}));
-        assert!(backends.to_string().len() < 500 << 10);
-    }
-
-    #[test]
-    fn statistics_are_read() {
-        let csv = "# pxname,svname,stot,hrsp_5xx,status,req_tot,\n\
-            http,FRONTEND,7,1,OPEN,9,\nb,s1,3,0,UP,,\nb,s2,4,0,DOWN,,\nb,BACKEND,7,0,UP,,\n\n";
-        let (backends, totals) = statistics(csv);
-        assert_eq!(
-            backends,
-            json!([{"name": "b", "servers": [
-            {"server": "s1", "state": "UP"}, {"server": "s2", "state": "DOWN"}]}])
+    fn what_is_wrong_with_a_certificate_is_said_without_this_machines_paths() {
+        let file = "/var/lib/conductor/a/try.pem";
+        let check = |said: &str, expected: &str| {
+            let said = format!(
+                "[NOTICE]   (7) : path to executable is /usr/sbin/haproxy\n[ALERT]    (7) : config : parsing [/var/lib/conductor/a/try.cfg:7] : \
+                 'bind 127.0.0.1:1' in section 'frontend' : {said}\n[ALERT]    (7) : config : Fatal errors found in configuration.\n"
+            );
+            assert_eq!(what_is_wrong(&said, file), expected);
+        };
+        check(
+            &format!("inconsistencies between private key and certificate loaded '{file}'."),
+            "inconsistencies between private key and certificate",
         );
-        assert_eq!(totals, json!({"sessions": 7, "requests": 9, "serverErrors": 1}));
-        assert_eq!(statistics("").0, json!([]));
+        check(&format!("No Private Key found in '{file}.key'."), "no Private Key found");
+        check(&format!("unable to load certificate from file '{file}'."), "unable to load certificate");
+        check(&format!("unable to load SSL certificate into SSL Context '{file}'."), "unable to load SSL certificate");
+        check(
+            &format!("unable to stat SSL certificate from file '{file}' : No such file."),
+            "unable to stat SSL certificate",
+        );
+        check("something else", "haproxy refuses it");
     }
 }

@@ -170,6 +170,7 @@ impl HAProxyBalancers {
                 );
             }
         }
+        self.processes.answers(&name).await?;
         self.check_ports(&name, place.address, &mut plan).await;
         let account = worker_account();
         let owner = format!("HAProxyBalancer {}/{}", object.namespace(), object.name());

@@ -16,6 +16,7 @@ pub mod names;
 pub mod pool;
 mod port_forward;
 pub mod routes;
+mod statistics;
 mod world;
 
 use std::sync::Arc;

@@ -222,13 +222,7 @@ impl Pool {
         if let Some(place) = self.of(uid).filter(fits) {
             return Ok(place);
         }
-        self.cooling.retain(|(_, until)| *until > now);
-        // none rests longer than it is to rest now, whatever the clock was when it began
-        let longest = now.saturating_add(self.hold);
-        for (_, until) in self.cooling.iter_mut().filter(|(_, until)| *until > longest) {
-            (*until, self.shortened) = (longest, true);
-        }
-        self.cooling.retain(|(_, until)| *until > now);
+        self.rest(now);
         if let Some(address) = asked.address.filter(|a| !self.ranges.iter().any(|r| r.contains(*a))) {
             return Err(Refusal::NotIn(self.name.clone(), address.to_string(), self.texts.clone()));
         }
@@ -262,6 +256,18 @@ impl Pool {
             }
             _ => Err(Refusal::Empty(self.name.clone(), self.held.len(), self.cooling.len())),
         }
+    }
+
+    /// Ends the rest of what has rested for long enough; whether anything has.
+    pub fn rest(&mut self, now: i64) -> bool {
+        let before = self.cooling.len();
+        // none rests longer than it is to rest now, whatever the clock was when it began
+        let longest = now.saturating_add(self.hold);
+        for (_, until) in self.cooling.iter_mut().filter(|(_, until)| *until > longest) {
+            (*until, self.shortened) = (longest, true);
+        }
+        self.cooling.retain(|(_, until)| *until > now);
+        self.cooling.len() < before
     }
 
     /// Gives a holder again what it had, where the pool does not know of it: whoever listens there is the holder itself.
@@ -340,6 +346,21 @@ mod tests {
 
     fn pool(spec: Value) -> Pool {
         Pool::read(&json!({"metadata": {"name": "p"}, "spec": spec})).expect("is read")
+    }
+
+    #[test]
+    fn what_has_rested_is_free() {
+        let spec = json!({"addresses": ["10.0.0.1-10.0.0.3"], "holdFor": "10s"});
+        let mut resting = pool(spec.clone());
+        for uid in ["a", "b"] {
+            resting.give(uid, "x", &Asked::default(), 100, |_| true).expect("is free");
+        }
+        resting.take_back("a", 100);
+        assert_eq!(resting.status()["free"], 1);
+        let mut later = again(&resting, spec);
+        assert!(!later.rest(105) && later.status()["free"] == 1);
+        assert!(later.rest(110) && later.status()["free"] == 2 && later.status()["resting"] == json!([]));
+        assert!(!later.rest(111), "once is enough");
     }
 
     fn again(pool: &Pool, spec: Value) -> Pool {

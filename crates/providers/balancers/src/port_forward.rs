@@ -176,8 +176,8 @@ impl Kind for PortForwards {
 
     fn check(&self) -> BoxFuture<'_, Result<(), Lack>> {
         Box::pin(async {
-            if let Err(error) = self.addresses.let_go().await {
-                tracing::debug!(%error, "AddressPools are not let go yet");
+            if let Err(error) = self.addresses.tidy().await {
+                tracing::debug!(%error, "AddressPools are not as they should be yet");
             }
             Ok(())
         })

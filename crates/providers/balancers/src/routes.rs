@@ -193,6 +193,11 @@ fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.chars().all(|c| c.is_ascii_alphanumeric() || "/._~%:@!,;=+*$()&-".contains(c))
 }
 
+/// The same of what servers are asked for to see how they are.
+fn is_health(path: &str) -> bool {
+    path.len() <= LONGEST_HEALTH && is_plain(&path.replace('?', ""))
+}
+
 fn is_host(host: &str) -> bool {
     let name = host.strip_prefix("*.").unwrap_or(host);
     host.is_empty()
@@ -286,6 +291,8 @@ const MOST_WORDS: usize = 400;
 const MOST_REFUSALS: usize = 100;
 /// The longest path: no request with a longer one is taken.
 const LONGEST_PATH: usize = 4096;
+/// It is written into the configuration.
+const LONGEST_HEALTH: usize = 1024;
 
 struct Work<'w, 'n> {
     rules: &'w Rules,
@@ -377,8 +384,15 @@ impl Step<'_, '_, '_> {
 
     fn backend(&mut self, object: &Value, service: &Value) -> Option<String> {
         let (name, port) = (text(&service["name"]), &service["port"]);
-        let health = text(&object["metadata"]["annotations"][HEALTH]);
-        let health = if is_plain(health) { health } else { "" };
+        let mut health = text(&object["metadata"]["annotations"][HEALTH]);
+        if !health.is_empty() && !is_health(health) {
+            let shown: String = health.chars().take(100).collect();
+            self.refuse(format!(
+                "health path {shown:?} does not begin with /, is too long or has characters that no path needs: servers count as well \
+                 while they take connections"
+            ));
+            health = "";
+        }
         let Work { network, rules, .. } = *self.work;
         match network.backend(&self.verdict.namespace, name, port, health, rules.external_names) {
             Ok((name, backend)) => {

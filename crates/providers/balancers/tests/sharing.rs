@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use conductor_balancers::config::{Setting, render};
 use conductor_balancers::endpoints::Network;
 use conductor_balancers::holdings::Holdings;
-use conductor_balancers::routes::{CLAIM, Claim, Plan, Rules, plan};
+use conductor_balancers::routes::{CLAIM, Claim, HEALTH, Plan, Rules, plan};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -288,4 +288,27 @@ proptest! {
             held = made.held;
         }
     }
+}
+
+#[test]
+fn servers_are_asked_how_they_are_as_each_says_who_sends_requests_to_them() {
+    let mut ingresses: Vec<Value> =
+        (1..=5).map(|n| ingress("a", &format!("i{n}"), n, &[&format!("{n}.example")], "/")).collect();
+    for (at, health) in [(1, "/nope"), (2, "/healthz?full=1&x=y"), (3, "/nope"), (4, "no path")] {
+        ingresses[at]["metadata"]["annotations"][HEALTH] = json!(health);
+    }
+    let mut tcp = service("a", "db", 6, &[5432]);
+    tcp["metadata"]["annotations"][HEALTH] = json!("/alive");
+    let made = planned(&ingresses, &[tcp], &Holdings::default());
+    let of = |n: u8| reaches(&made, &format!("{n}.example"));
+    assert_eq!(of(1), BTreeSet::from(["a_web_80".to_owned()]), "a connection is enough");
+    assert!(of(2) == of(4) && of(2) != of(1) && of(3) != of(1) && of(3) != of(2), "each path has its own: {made:?}");
+    assert_eq!(of(5), of(1));
+    assert!(refusals(&made, "i5").contains("health path \"no path\""), "{}", refusals(&made, "i5"));
+    for fine in ["i1", "i2", "i3", "i4", "db"] {
+        assert_eq!(refusals(&made, fine), "");
+    }
+    let config = file(&made, "haproxy.cfg");
+    let asked = |path: &str| config.matches(&format!("option httpchk GET '{path}'\n")).count();
+    assert_eq!((asked("/nope"), asked("/healthz?full=1&x=y"), asked("/alive")), (1, 1, 1), "{config}");
 }

@@ -156,7 +156,7 @@ impl Target<'_> {
                 Some((current, _)) => {
                     let next = E::next_login(&user, rotated, Some(&current), credentials::password()?);
                     E::add_login(connect, &self.wanted(&next), Some(&current)).await?;
-                    self.try_out::<E>(&next).await?;
+                    self.works::<E>(connect, &next).await?;
                     next
                 }
                 None if gone => self.beside::<E>(connect, &user, rotated).await?,
@@ -186,7 +186,7 @@ impl Target<'_> {
     ) -> Result<Login, Trouble> {
         let login = E::unknown_login(connect, self.database, user, rotation, credentials::password()?).await?;
         E::add_login(connect, &self.wanted(&login), None).await?;
-        self.try_out::<E>(&login).await?;
+        self.works::<E>(connect, &login).await?;
         Ok(login)
     }
 
@@ -260,11 +260,18 @@ impl Target<'_> {
             let rotation = if due { asked } else { asked.max(rotated.saturating_add(1)) };
             let next = E::next_login(self.database, rotation, Some(current), credentials::password()?);
             E::add_login(connect, &self.wanted(&next), Some(current)).await?;
-            self.try_out::<E>(&next).await?;
+            match self.works::<E>(connect, &next).await {
+                // the old one ends in any case: nobody has a right to it, and nobody needs the new one yet
+                Err(refused) if object.is_at_once(rotation) => report.not_ready = Some(refused.into()),
+                works => works?,
+            }
             self.tell_rotation(object, rotation, &mut report);
             next
         } else {
-            self.mend::<E>(object, connect, current, create).await?;
+            match self.mend::<E>(object, connect, current, create).await {
+                Err(trouble) if object.is_at_once(rotated) => report.not_ready = Some(trouble),
+                mended => mended?,
+            }
             report.rotated = Some(rotated).filter(|rotated| *rotated > 0);
             let grace = if object.is_at_once(rotated) { 0 } else { grace.unwrap_or(GRACE) };
             self.retire::<E>(object, connect, current, rotated, grace, &mut report).await?;
@@ -318,6 +325,19 @@ impl Target<'_> {
         let message = format!("only the credentials of rotation {rotated} work");
         report.conditions.push(Condition::new("Rotated", true, "Retired", message));
         Ok(())
+    }
+
+    /// Sees to it that a login works that was made just now: who uses the database may have shut it.
+    async fn works<E: Engine>(
+        &self,
+        connect: &(dyn Fn(Option<&str>) -> Client + Sync),
+        login: &Login,
+    ) -> Result<(), Refused> {
+        if self.try_out::<E>(login).await.is_ok() {
+            return Ok(());
+        }
+        E::open(connect, &self.wanted(login)).await?;
+        self.try_out::<E>(login).await
     }
 
     async fn try_out<E: Engine>(&self, login: &Login) -> Result<(), Refused> {

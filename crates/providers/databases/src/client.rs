@@ -58,6 +58,9 @@ pub fn nobody() -> Option<(u32, u32)> {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often it is asked whether sessions that were ended are gone, and after how long each time.
+pub const ENDS: (u32, Duration) = (50, Duration::from_millis(100));
+
 impl Client {
     /// Runs statements; the rows of all answers, tab-separated.
     pub async fn run(&self, sql: &str) -> Result<Vec<String>, Refused> {
@@ -99,24 +102,24 @@ fn refused(words: &str) -> Refused {
         "ERROR 1044",
         "ERROR 1049",
     ];
+    let gone = ["starting up", "shutting down", "server closed the connection"];
     let unreachable = [
         "Connection refused",
         "No such file or directory",
         "could not translate host name",
         "timeout expired",
-        "starting up",
-        "shutting down",
-        "server closed the connection",
         "ERROR 2002",
         "ERROR 2003",
         "ERROR 2005",
         "ERROR 2006",
         "ERROR 2013",
     ];
-    let missing = words.contains("FATAL:") && words.contains("does not exist");
+    // a server that says so is there
+    let answers = words.contains("FATAL:");
+    let missing = answers && words.contains("does not exist");
     if says(&denied) || missing {
         Refused::Denied(shown)
-    } else if says(&unreachable) {
+    } else if says(&gone) || (!answers && says(&unreachable)) {
         Refused::Unreachable(shown)
     } else if says(&["due to lock timeout", "ERROR 1205"]) {
         Refused::Locked("what is to be changed".into())
@@ -148,6 +151,12 @@ mod tests {
         check("psql:<stdin>:1: ERROR:  role \"a\" does not exist", "failed");
         check("psql:<stdin>:1: ERROR:  canceling statement due to lock timeout", "locked");
         check("psql: error: connection to server at \"127.0.0.1\", port 1 failed: Connection refused", "unreachable");
+        check(
+            "psql: error: connection to server failed: FATAL:  could not access file \"nope\": No such file or directory",
+            "failed",
+        );
+        check("psql: error: connection to server failed: FATAL:  the database system is starting up", "unreachable");
+        check("psql: error: connection to server on socket \"/x\" failed: No such file or directory", "unreachable");
         check("ERROR 1045 (28000): Access denied for user 'app'@'127.0.0.1' (using password: YES)", "denied");
         check("ERROR 2002 (HY000): Can't connect to server on '127.0.0.1' (115)", "unreachable");
         check("ERROR 1205 (HY000) at line 1: Lock wait timeout exceeded; try restarting transaction", "locked");

@@ -24,6 +24,9 @@ static KEEPING: Mutex<()> = Mutex::new(());
 /// Why nothing is done about an object whose database is another data directory's.
 const FOREIGN: &str = "Foreign";
 
+/// Where something of an object's own may be, in its status: said before anything is made.
+const SERVER: &str = "server";
+
 /// How many may connect to one of them where it does not say.
 const CONNECTIONS: u32 = 20;
 
@@ -50,7 +53,7 @@ impl<E: Engine> Database<E> {
     /// The installation, and why an object's database in a server is not its to touch, if it is not.
     fn owner(&self, seen: &Seen, database: &str, shared: &Shared) -> Result<(Installation, Owner), Trouble> {
         let installation = Installation::of(&self.home)?;
-        let owner = installation.owner(&self.home, &seen.mark);
+        let owner = installation.owner(&self.home, seen.whose());
         match owner {
             Owner::Other(why) => {
                 let (host, port) = (&shared.host, shared.port);
@@ -130,6 +133,13 @@ impl<E: Engine> Database<E> {
             );
             return Ok(Report::not_ready("Lost", message).again(Duration::from_secs(5)));
         }
+        let create = size.is_none() || scrub.is_some();
+        if create && object.status(SERVER).is_null() {
+            // durable before anything of it can be there: who removes it knows whether there is anything to remove
+            let mut report = Report::not_ready("Making", format!("{database} is going to be made"));
+            report.status.insert(SERVER.into(), json!(format!("{}:{}", shared.host, shared.port)));
+            return Ok(report.again(Duration::ZERO));
+        }
         if scrub.is_some() {
             E::erase(&connect, &database).await?;
         }
@@ -144,8 +154,7 @@ impl<E: Engine> Database<E> {
             trust: None,
         };
         let grace = spec.rotation_grace_seconds;
-        let create = size.is_none() || scrub.is_some();
-        if !create && owner == Owner::Unmarked {
+        if !create && (owner == Owner::Unmarked || seen.mark.is_empty()) {
             match E::mark(&connect, &database, &mark).await {
                 // at the next look: until then it bears one that is as good
                 Err(Refused::Locked(_)) => {}
@@ -177,22 +186,27 @@ impl<E: Engine> Database<E> {
     }
 
     async fn erase(&self, object: &Object) -> Result<(), Trouble> {
-        let spec: DatabaseSpec = object.spec()?;
-        let shared = match self.shared(object, &spec).await {
-            Ok(shared) => shared,
-            // nothing was ever made
-            Err(_) if !object.was_ready() && object.status("connectionSecretRef").is_null() => return Ok(()),
-            Err(trouble) => return Err(trouble),
+        if !may_be_there(object) {
+            return Ok(());
+        }
+        let outcome = async {
+            let spec: DatabaseSpec = object.spec()?;
+            let client = E::client()?;
+            let (shared, maintenance) = self.shared(object, &spec).await?;
+            let (connect, database) = (connector::<E>(&client, &shared, maintenance), name_of(object));
+            self.owner(&E::look(&connect, &database).await?, &database, &shared)?;
+            E::erase(&connect, &database).await.map_err(Trouble::from)
         };
-        let client = E::client()?;
-        let (shared, maintenance) = shared;
-        let (connect, database) = (connector::<E>(&client, &shared, maintenance), name_of(object));
-        self.owner(&E::look(&connect, &database).await?, &database, &shared).map_err(|mut trouble| {
-            trouble.message += "; for this object to go without it, set its metadata.finalizers to []";
+        outcome.await.map_err(|mut trouble| {
+            trouble.message += "; for this object to go and leave what it has there, set its metadata.finalizers to []";
             trouble
-        })?;
-        E::erase(&connect, &database).await.map_err(Trouble::from)
+        })
     }
+}
+
+/// Whether anything was ever begun for it in a server. What was made before servers were noted has a Secret or was ready.
+fn may_be_there(object: &Object) -> bool {
+    !object.status(SERVER).is_null() || object.was_ready() || !object.status("connectionSecretRef").is_null()
 }
 
 /// What an audit says of an object whose database is another's.
@@ -210,7 +224,7 @@ fn connector<'a, E: Engine>(
     shared: &'a Shared,
     maintenance: Option<String>,
 ) -> impl Fn(Option<&str>) -> Client + Sync + 'a {
-    move |database| E::remote(client, &shared.host, shared.port, &shared.login, database.or(maintenance.as_deref()))
+    move |database| E::registered(client, &shared.host, shared.port, &shared.login, database.or(maintenance.as_deref()))
 }
 
 /// A server from its Secret, laid out as any connection Secret is.

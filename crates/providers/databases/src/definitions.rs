@@ -97,6 +97,7 @@ fn database<E: Engine>(short: &[&str]) -> Value {
     spec.insert("maxConnections".into(), number(connections, 1, 10_000));
     let columns = json!([
         {"name": "Server", "type": "string", "jsonPath": ".spec.serverSecretRef.name"},
+        {"name": "At", "type": "string", "jsonPath": ".status.server", "priority": 1},
         {"name": "Version", "type": "string", "jsonPath": ".status.attributes.version"},
     ]);
     let spec = json!({"type": "object", "required": ["serverSecretRef"], "properties": spec});

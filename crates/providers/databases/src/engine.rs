@@ -78,7 +78,7 @@ pub struct Access<'a> {
 pub struct Seen {
     /// How many bytes it holds; `None`: there is no such database.
     pub size: Option<u64>,
-    /// What says whose it is.
+    /// What an administrator has said of whose it is; nobody else can.
     pub mark: String,
     /// What is said of the database itself, last when it is made: anyone who uses it may change that later.
     pub comment: String,
@@ -90,6 +90,11 @@ impl Seen {
         let mut fields = rows.first().map(String::as_str).unwrap_or_default().splitn(3, '\t').map(str::to_owned);
         let mut next = || fields.next().unwrap_or_default();
         Seen { size: next().parse().ok(), mark: next(), comment: next() }
+    }
+
+    /// What says whose it is: where no administrator has said it, whatever is said of the database.
+    pub fn whose(&self) -> &str {
+        if self.mark.is_empty() { &self.comment } else { &self.mark }
     }
 }
 
@@ -303,9 +308,17 @@ pub trait Engine: Send + Sync + 'static {
     /// Anyone, over the network.
     fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client;
 
+    /// The administrator of a server that is registered: whom no owner of a database keeps out of it.
+    fn registered(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
+        Self::remote(client, host, port, login, database)
+    }
+
     /// Sees to it that the database and its login are there and as they should be. `connect` gives the administrator's client for a
     /// database; `None` is any that is always there.
     fn bring(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>, create: bool) -> impl Answer<()>;
+
+    /// Undoes what those who use a database can do that keeps its logins out; what they have for passwords stays.
+    fn open(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
 
     /// Sees to it that as many can connect as should.
     fn limit(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;

@@ -218,7 +218,8 @@ fn read(text: &[u8]) -> Option<Installation> {
     is_mark(&found.mark).then_some(found)
 }
 
-fn is_mark(text: &str) -> bool {
+/// Whether a word can be the mark of a data directory.
+pub fn is_mark(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 

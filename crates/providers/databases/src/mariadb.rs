@@ -2,6 +2,8 @@
 //!
 //! What a user made bears the user's name (views, routines), so a rotation gives the same user a second password for a while.
 
+mod users;
+
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,8 +13,9 @@ use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 
+use self::users::{MARKER_HOST, claim_users, end_sessions, hashes, markers, marking, prepared};
 use crate::client::{Client, Refused, nobody};
-use crate::credentials::{Login, is_claim_user};
+use crate::credentials::Login;
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Seen, Server, said_version, satisfies};
 use crate::refusals::between;
 
@@ -214,6 +217,8 @@ impl Engine for MariaDb {
         let Access { database, login: Login { username, password }, superuser, mark, connections } = access;
         let mut sql = String::new();
         if create {
+            // whose it is, is said before there is anything of it
+            sql += &marking(&connect(None), database, mark).await?;
             sql += &format!(
                 "create database if not exists {database} character set utf8mb4 comment '{mark}';\n\
                  alter database {database} comment '{mark}';\n"
@@ -231,6 +236,11 @@ impl Engine for MariaDb {
             sql += &format!("grant all on *.* to '{username}'@'%' with grant option;\n");
         }
         connect(None).run(&sql).await.map(drop)
+    }
+
+    async fn open(_: Connect<'_>, _: &Access<'_>) -> Result<(), Refused> {
+        // nothing that a user may do there keeps others out
+        Ok(())
     }
 
     fn next_login(user: &str, _: i64, current: Option<&Login>, password: String) -> Login {
@@ -273,7 +283,10 @@ impl Engine for MariaDb {
 
     async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
         let Login { username, password } = access.login;
-        connect(None).run(&format!("alter user '{username}'@'%' identified by '{password}';\n")).await.map(drop)
+        let client = connect(None);
+        client.run(&format!("alter user '{username}'@'%' identified by '{password}';\n")).await?;
+        // which password somebody is connected with cannot be told
+        end_sessions(&client, std::slice::from_ref(username)).await
     }
 
     async fn dismiss(connect: Connect<'_>, database: &str, kept: &[String]) -> Result<(), Refused> {
@@ -303,23 +316,38 @@ impl Engine for MariaDb {
         let client = connect(None);
         let mut users = claim_users(&client, database).await?;
         users.push(database.to_owned());
-        // who is connected would go on without the right to
-        let each = users.iter().map(|user| format!("kill user '{user}';\ndrop user if exists '{user}'@'%';\n"));
-        let mut sql: String = each.collect();
+        let shut = users.iter().map(|user| format!("alter user if exists '{user}'@'%' account lock;\n"));
+        client.run(&shut.collect::<String>()).await?;
+        end_sessions(&client, &users).await?;
+        let mut sql: String = users.iter().map(|user| format!("drop user if exists '{user}'@'%';\n")).collect();
         sql += &format!("drop database if exists {database};\n");
-        client.run(&sql).await.map(drop)
+        // whose it is, is said for as long as there is anything of it
+        let markers = markers(&client, database).await?;
+        sql.extend(markers.iter().map(|marker| format!("drop user if exists '{marker}'@'{MARKER_HOST}';\n")));
+        match client.run(&sql).await {
+            Err(Refused::Locked(what)) => Err(Refused::Locked(prepared(&client, database).await.unwrap_or(what))),
+            outcome => outcome.map(drop),
+        }
     }
 
     async fn look(connect: Connect<'_>, database: &str) -> Result<Seen, Refused> {
+        let marker = database.len() + 2;
         let sql = format!(
-            "select coalesce((select sum(data_length + index_length) from information_schema.tables where table_schema = '{database}'), 0), \
-             schema_comment, schema_comment from information_schema.schemata where schema_name = '{database}';\n"
+            "select d.size, coalesce(m.mark, ''), coalesce(d.mark, '') from (select 1) x left join (select coalesce((select \
+             sum(data_length + index_length) from information_schema.tables where table_schema = '{database}'), 0) as size, \
+             schema_comment as mark from information_schema.schemata where schema_name = '{database}') d on true \
+             left join (select concat('conductor ', substr(user, {marker}), ' {database}') as mark from mysql.user \
+             where host = '{MARKER_HOST}' and left(user, {marker} - 1) = '{database} ' order by user limit 1) m on true;\n"
         );
         Ok(Seen::of(&connect(None).run(&sql).await?))
     }
 
     async fn mark(connect: Connect<'_>, database: &str, mark: &str) -> Result<(), Refused> {
-        connect(None).run(&format!("alter database {database} comment '{mark}';\n")).await.map(drop)
+        let client = connect(None);
+        // the marker last: it is what counts
+        let mut sql = format!("alter database {database} comment '{mark}';\n");
+        sql += &marking(&client, database, mark).await?;
+        client.run(&sql).await.map(drop)
     }
 
     async fn has(connect: Connect<'_>, database: &str) -> Result<bool, Refused> {
@@ -340,11 +368,14 @@ impl Engine for MariaDb {
     async fn marked(connect: Connect<'_>, prefixes: &[String]) -> Result<Vec<(&'static str, String)>, Refused> {
         let marked = prefixes.iter().map(|prefix| format!("schema_comment like '{prefix}%'"));
         let marked = marked.collect::<Vec<_>>().join(" or ");
-        // a user cannot be marked; one that is made as ours are goes before its database
+        let markers = prefixes.iter().map(|prefix| format!("'{prefix}'")).collect::<Vec<_>>().join(", ");
+        // a login cannot be marked; one that is made as ours are goes before its database
         let sql = format!(
             "select 'database', schema_name from information_schema.schemata where {marked} \
              union all select 'user', user from mysql.user where user regexp '^c_[0-9a-f]{{32}}(_[0-9a-f]{{16}})?$' \
-             and left(user, 34) not in (select schema_name from information_schema.schemata);\n"
+             and left(user, 34) not in (select schema_name from information_schema.schemata) \
+             union all select 'user', user from mysql.user where host = '{MARKER_HOST}' and user regexp '^c_[0-9a-f]{{32}} ' \
+             and concat('conductor ', substr(user, 36), ' ') in ({markers});\n"
         );
         let rows = connect(None).run(&sql).await?;
         let each = rows.iter().filter_map(|row| row.split_once('\t'));
@@ -356,22 +387,6 @@ impl Engine for MariaDb {
         let first = rows.first().map(String::as_str).unwrap_or_default();
         Ok(first.split('-').next().unwrap_or_default().to_owned())
     }
-}
-
-/// The hashes of the passwords that work, in what a server keeps about a user.
-fn hashes(kept: &str) -> Vec<&str> {
-    let each = kept.split('*').skip(1).filter_map(|rest| rest.get(..40));
-    let mut found: Vec<&str> = each.filter(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit())).collect();
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
-/// The users of a database's claims: those that we could have made, whatever a server answers.
-async fn claim_users(client: &Client, database: &str) -> Result<Vec<String>, Refused> {
-    let mut found = client.run("select user from mysql.user where host = '%';\n").await?;
-    found.retain(|user| is_claim_user(user, database));
-    Ok(found)
 }
 
 /// Who waits for a lock stands in everyone's way.
@@ -411,15 +426,5 @@ mod tests {
             let spec = InstanceSpec { settings: [(key.to_owned(), "1".into())].into(), ..InstanceSpec::default() };
             assert_eq!(spec.refused::<MariaDb>(), None, "{key}");
         }
-    }
-
-    #[test]
-    fn passwords_that_work_are_found() {
-        let (one, two) = ("0123456789ABCDEF0123456789ABCDEF01234567", "F".repeat(40));
-        let kept = format!(
-            r#"{{"access":0,"plugin":"mysql_native_password","authentication_string":"*{one}","auth_or":[{{"authentication_string":"*{two}"}},{{}}],"x":"*0' or"}}"#
-        );
-        assert_eq!(hashes(&kept), [one, two.as_str()]);
-        assert!(hashes("{}").is_empty());
     }
 }

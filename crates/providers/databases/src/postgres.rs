@@ -6,6 +6,9 @@
 //! *Invariant:* what an administrator runs means what it says: names are looked up in `pg_catalog` alone, whatever a database's owner has
 //! set or made, and no text that a server answered is part of a script unless it is a plain name that we could have given.
 
+mod configuration;
+mod logins;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,8 +17,10 @@ use std::time::Duration;
 use conductor_local::{Account, Lack, Program, Stop, Trouble, inside, lack};
 use rustix::process::Signal;
 
+use self::configuration::{altered_in, arguments};
+use self::logins::{end, end_sessions, leave, logins, roll_back, shut, user_of};
 use crate::client::{Client, Refused, nobody};
-use crate::credentials::{Login, is_claim_user, plain};
+use crate::credentials::Login;
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Seen, Server, said_version, satisfies};
 use crate::refusals::between;
 
@@ -41,26 +46,6 @@ fn places() -> Vec<PathBuf> {
 fn version_in(words: &str) -> Option<String> {
     let number = words.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
     Some(number.to_owned())
-}
-
-/// Arguments for what a server is started with: what `ALTER SYSTEM` has set goes before any file, and they go before that. A value that a
-/// file reads differently stays in the file, and so does what may be a secret: arguments are for everyone to see.
-fn arguments(at_start: &str) -> Vec<String> {
-    let settings = at_start.lines().filter_map(|line| line.split_once(" = ")).filter_map(|(name, value)| {
-        let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
-        let secret = name.contains('.') || name.to_ascii_lowercase().contains("conninfo");
-        (!secret && !value.contains('\\')).then(|| format!("{name}={}", value.replace("''", "'")))
-    });
-    // what keeps our logins working; a class may say otherwise
-    let own = ["password_encryption=scram-sha-256".to_owned()].into_iter();
-    own.chain(settings).flat_map(|setting| ["-c".to_owned(), setting]).collect()
-}
-
-/// The names of what `ALTER SYSTEM` has set; whoever may do everything in the server may write anything there.
-fn altered_in(text: &str) -> Vec<String> {
-    let names = text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name.trim());
-    let plain = |name: &&str| name.len() < 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
-    names.filter(plain).take(10).map(str::to_owned).collect()
 }
 
 impl Engine for Postgres {
@@ -169,50 +154,7 @@ impl Engine for Postgres {
     }
 
     fn configuration(spec: &InstanceSpec, memory: u64, place: &Place) -> Configuration {
-        const MIB: u64 = 1 << 20;
-        let buffers = (memory / 4 / MIB).clamp(2, 16 << 10);
-        let connections = spec.max_connections.unwrap_or(100).clamp(5, 10_000);
-        let quoted = |path: &Path| path.display().to_string().replace('\'', "''");
-        let file = |name: &str| place.configuration().join(name);
-        let own = format!(
-            "hba_file = '{}'\nlisten_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\n",
-            quoted(&file("pg_hba.conf")),
-            place.address,
-            place.port,
-            quoted(&place.run),
-        );
-        let at_start = format!(
-            "max_connections = {connections}\nshared_buffers = {buffers}MB\ndynamic_shared_memory_type = posix\nwal_level = replica\n"
-        );
-        let mut content = format!(
-            "# written by Conductor: changes here are undone, use spec.settings\n{at_start}\
-             effective_cache_size = {}MB\nwork_mem = {}kB\nmaintenance_work_mem = {}MB\nmin_wal_size = 4MB\nmax_wal_size = 64MB\n\
-             password_encryption = scram-sha-256\nlog_timezone = UTC\ntimezone = UTC\nlog_line_prefix = '%m [%p] '\n",
-            (memory / MIB * 3 / 4).max(4),
-            (memory / 64 / 1024).clamp(64, 64 << 10),
-            (memory / 16 / MIB).clamp(1, 1024),
-        );
-        let mut more_at_start = at_start;
-        for (key, text) in spec.settings::<Postgres>() {
-            let line = format!("{key} = '{}'\n", text.replace('\'', "''"));
-            // which settings a reload takes is the server's to know; a start takes all of them
-            more_at_start.push_str(&line);
-            content.push_str(&line);
-        }
-        // of two lines the last holds
-        more_at_start.push_str(&own);
-        content.push_str(&own);
-        let everyone = if place.address == "127.0.0.1" { "127.0.0.1/32" } else { "all" };
-        // who can enter the directory of its socket is its account or root
-        let access = format!(
-            "local all {ADMIN} trust\nhost all {ADMIN} all reject\nlocal all all scram-sha-256\nhost all all {everyone} scram-sha-256\n"
-        );
-        Configuration {
-            file: file("postgresql.conf"),
-            content,
-            at_start: more_at_start,
-            more: vec![(file("pg_hba.conf"), access)],
-        }
+        configuration::configuration(spec, memory, place)
     }
 
     fn program(server: &Server, place: &Place, at_start: &str) -> Program {
@@ -278,7 +220,7 @@ impl Engine for Postgres {
 
     fn administrator(client: &Path, place: &Place, database: Option<&str>) -> Client {
         let host = place.run.display().to_string();
-        let mut client = connect(client, &host, place.port, ADMIN, None, database.unwrap_or("template1"));
+        let mut client = let_in(connect(client, &host, place.port, ADMIN, None, database.unwrap_or("template1")));
         client.runs_as = place.account.as_ref().map(|account| (account.uid, account.gid));
         client
     }
@@ -295,12 +237,18 @@ impl Engine for Postgres {
             "is not permitted to log in",
             "does not exist",
             "permission denied for database",
+            // a library that somebody wants loaded into every session
+            "could not access file",
         ];
         refusals.iter().any(|words| said.contains(words)).then(|| between(said, "\"", '"'))?
     }
 
     fn remote(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
         connect(client, host, port, &login.username, Some(&login.password), database.unwrap_or("postgres"))
+    }
+
+    fn registered(client: &Path, host: &str, port: u16, login: &Login, database: Option<&str>) -> Client {
+        let_in(Postgres::remote(client, host, port, login, database))
     }
 
     async fn bring(connect: Connect<'_>, access: &Access<'_>, create: bool) -> Result<(), Refused> {
@@ -330,12 +278,13 @@ impl Engine for Postgres {
                  revoke all on database {database} from public;\n"
             );
         }
-        // its owner can shut it for everyone
-        sql += &format!(
-            "alter database {database} owner to {database};\nalter database {database} {OPEN};\nset synchronous_commit = on;\n\
-             comment on database {database} is '{mark}';\n"
-        );
+        sql += &opening(database, username);
+        sql += &format!("set synchronous_commit = on;\ncomment on database {database} is '{mark}';\n");
         connect(None).run(&sql).await.map(drop)
+    }
+
+    async fn open(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+        connect(None).run(&opening(access.database, &access.login.username)).await.map(drop)
     }
 
     fn next_login(user: &str, rotation: i64, current: Option<&Login>, password: String) -> Login {
@@ -386,6 +335,10 @@ impl Engine for Postgres {
 
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
         let client = connect(None);
+        let mut roles = logins(&client, database).await?;
+        let numbers = shut(&client, &roles).await?;
+        roles.push(database.to_owned());
+        roll_back(connect, &roles).await?;
         // its owner can call it a template, and nobody drops those; one that a killed server left half dropped can only be dropped
         let sql = format!(
             "select 'alter database {database} {OPEN}' where exists \
@@ -393,17 +346,17 @@ impl Engine for Postgres {
              drop database if exists {database} with (force);\n"
         );
         client.run(&sql).await?;
-        let mut roles = logins(&client, database).await?;
-        roles.push(database.to_owned());
         leave(connect, &roles).await?;
         let sql: String = roles.iter().map(|role| format!("drop role if exists {role};\n")).collect();
-        client.run(&sql).await.map(drop)
+        client.run(&sql).await?;
+        // who was about to be connected when the login was shut
+        end_sessions(&client, &numbers).await
     }
 
     async fn look(connect: Connect<'_>, database: &str) -> Result<Seen, Refused> {
         // whoever owns a database can change what is said of it, and only an administrator what is said of a role
         let sql = format!(
-            "select d.size, coalesce(r.mark, d.mark), d.mark from (select 1) x left join (select pg_catalog.pg_database_size(oid) as size, \
+            "select d.size, r.mark, d.mark from (select 1) x left join (select pg_catalog.pg_database_size(oid) as size, \
              pg_catalog.shobj_description(oid, 'pg_database') as mark from pg_catalog.pg_database where datname = '{database}') d on true \
              left join (select pg_catalog.shobj_description(oid, 'pg_authid') as mark from pg_catalog.pg_roles \
              where rolname = '{database}') r on true;\n"
@@ -459,88 +412,33 @@ impl Engine for Postgres {
     }
 }
 
-/// Ends logins of a database: nobody is connected with them any more, and what they own is the database's. What somebody's transaction
-/// holds is left until it ends; the login is shut all the same.
-async fn end(connect: Connect<'_>, database: &str, logins: &[String]) -> Result<(), Refused> {
-    if logins.is_empty() {
-        return Ok(());
-    }
-    // as little as can be is done in the database itself, whose owner is anyone
-    let shut = logins.iter().map(|login| {
-        format!(
-            "alter role {login} nologin;\nselect pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity \
-             where usename = '{login}';\n"
-        )
-    });
-    connect(None).run(&shut.collect::<String>()).await?;
-    let mut locked = Ok(());
-    for login in logins {
-        match inherit(connect, database, login).await {
-            Err(Refused::Locked(_)) => locked = Err(Refused::Locked(format!("what login {login} has left"))),
-            other => other?,
-        }
-    }
-    locked
-}
-
-/// Gives what a login has to the database, and drops it.
-async fn inherit(connect: Connect<'_>, database: &str, login: &String) -> Result<(), Refused> {
-    let sql = format!("reassign owned by {login} to {database};\ndrop owned by {login};\n");
-    connect(Some(database)).run(&sql).await?;
-    leave(connect, std::slice::from_ref(login)).await?;
-    connect(None).run(&format!("drop role {login};\n")).await.map(drop)
-}
-
 /// A limit of connections as PostgreSQL has it.
 fn limit(connections: Option<u32>) -> i64 {
     connections.map_or(-1, i64::from)
 }
 
+/// What undoes all that a database's owner can do to it, and a login to itself, that keeps logins out.
+fn opening(database: &str, login: &str) -> String {
+    let mut sql = format!(
+        "alter database {database} owner to {database};\nalter database {database} {OPEN};\ngrant all on database {database} to {database};\n"
+    );
+    for of in [format!("database {database}"), format!("role {login}"), format!("role {login} in database {database}")]
+    {
+        sql += &format!("alter {of} reset local_preload_libraries;\n");
+    }
+    sql
+}
+
+/// A client that no library keeps out which the owner of a database wants loaded.
+fn let_in(mut client: Client) -> Client {
+    for (_, options) in client.environment.iter_mut().filter(|(name, _)| name == "PGOPTIONS") {
+        options.push_str(" -c local_preload_libraries=");
+    }
+    client
+}
+
 /// A database that its owner has not shut, and that can be dropped.
 const OPEN: &str = "with is_template false allow_connections true connection limit -1";
-
-/// Takes from roles what they have in databases that are not theirs: what they made in one that everyone may use, and what others have
-/// given them. A role that has any cannot be dropped.
-async fn leave(connect: Connect<'_>, roles: &[String]) -> Result<(), Refused> {
-    let listed = roles.iter().map(|role| format!("'{role}'")).collect::<Vec<_>>().join(", ");
-    let sql = format!(
-        "select distinct r.rolname, coalesce(d.datname, '') from pg_catalog.pg_shdepend s \
-         join pg_catalog.pg_roles r on r.oid = s.refobjid left join pg_catalog.pg_database d on d.oid = s.dbid \
-         where s.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass and r.rolname in ({listed}) \
-         and (s.dbid <> 0 or (s.classid = 'pg_catalog.pg_database'::pg_catalog.regclass and s.deptype = 'a'));\n"
-    );
-    for row in connect(None).run(&sql).await? {
-        let Some((role, place)) = row.split_once('\t').filter(|(role, _)| roles.iter().any(|own| own == role)) else {
-            continue;
-        };
-        // what reads as more than a name is no name to the client; the role stays then, and the server says why
-        let place = Some(place).filter(|name| !name.is_empty() && !name.contains(['=', ':', '/']));
-        connect(place).run(&format!("drop owned by {role};\n")).await?;
-    }
-    Ok(())
-}
-
-/// The logins of a database: roles that we could have made, whatever a server answers.
-async fn logins(client: &Client, database: &str) -> Result<Vec<String>, Refused> {
-    let sql = format!(
-        "select m.rolname from pg_catalog.pg_auth_members a join pg_catalog.pg_roles m on m.oid = a.member \
-         join pg_catalog.pg_roles o on o.oid = a.roleid \
-         where o.rolname = '{database}';\n"
-    );
-    let mut found = client.run(&sql).await?;
-    found.retain(|name| is_login(name, database));
-    Ok(found)
-}
-
-fn is_login(name: &str, database: &str) -> bool {
-    plain(name) && user_of(name).is_some_and(|user| user == database || is_claim_user(user, database))
-}
-
-/// The user whose login this is: the database itself or one of its claims'.
-fn user_of(login: &str) -> Option<&str> {
-    let (user, number) = login.rsplit_once('_')?;
-    (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(user)
-}
 
 fn connect(client: &Path, host: &str, port: u16, user: &str, password: Option<&str>, database: &str) -> Client {
     let port = port.to_string();
@@ -566,88 +464,6 @@ mod tests {
     fn versions_are_read() {
         assert_eq!(version_in("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)").as_deref(), Some("15.14"));
         assert_eq!(version_in("nothing"), None);
-    }
-
-    #[test]
-    fn settings_cannot_break_out_of_their_line() {
-        let place =
-            Place { data: "/x/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
-        let mut spec = InstanceSpec::default();
-        spec.settings.insert("work_mem".into(), "1MB' # ".into());
-        let content = Postgres::configuration(&spec, 64 << 20, &place).content;
-        assert!(content.contains("work_mem = '1MB'' # '\n"), "{content}");
-        assert!(content.ends_with("unix_socket_directories = '/r'\n"), "what is ours is last and holds: {content}");
-        assert!(spec.refused::<Postgres>().is_none());
-        let cases = [
-            ("a\nb", "nothing", "no setting has this name"),
-            ("c", "x\narchive_command = 'evil'", "no more than a line"),
-            ("Port", "5555", "Conductor sets it itself"),
-            ("include", "/etc/passwd", "Conductor sets it itself"),
-            ("data_directory", "/elsewhere", "Conductor sets it itself"),
-            ("archive_command", "id > /tmp/who", "run programs"),
-            ("shared_preload_libraries", "/tmp/evil", "without a path"),
-        ];
-        for (key, value, why) in cases {
-            let spec = InstanceSpec { settings: [(key.to_owned(), value.into())].into(), ..InstanceSpec::default() };
-            let refused = spec.refused::<Postgres>().unwrap_or_default();
-            assert!(refused.contains(&format!("{key:?}")) && refused.contains(why), "{refused}");
-            assert!(!Postgres::configuration(&spec, 64 << 20, &place).content.contains(value), "{key}");
-        }
-        assert!(content.contains("shared_buffers = 16MB"), "{content}");
-    }
-
-    #[test]
-    fn what_is_ours_goes_before_what_is_altered_inside() {
-        let place =
-            Place { data: "/x/d".into(), run: "/r".into(), address: "127.0.0.1".into(), port: 1, account: None };
-        let mut spec = InstanceSpec { max_connections: Some(7), ..InstanceSpec::default() };
-        let settings = [
-            ("application_name", "it's"),
-            ("log_line_prefix", "a\\tb"),
-            ("Primary_Conninfo", "password=x"),
-            ("own.key", "x"),
-            ("max_connections", "9"),
-        ];
-        spec.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.into())));
-        let at_start = Postgres::configuration(&spec, 64 << 20, &place).at_start;
-        let server = Server { program: "/bin/postgres".into(), version: "15.1".into() };
-        let command = Postgres::program(&server, &place, &at_start).command;
-        let at = |setting: &str| command.iter().rposition(|argument| argument == setting);
-        for setting in [
-            "port=1",
-            "listen_addresses=127.0.0.1",
-            "unix_socket_directories=/r",
-            "hba_file=/x/pg_hba.conf",
-            "shared_buffers=16MB",
-        ] {
-            assert!(at(setting).is_some(), "{setting}: {command:?}");
-        }
-        assert!(at("application_name=it's").is_some(), "{command:?}");
-        assert!(at("max_connections=7") < at("max_connections=9"), "the last holds: {command:?}");
-        let shown = command.join(" ");
-        assert!(!shown.contains("prefix") && !shown.contains("password=x") && !shown.contains("own.key"), "{shown}");
-    }
-
-    #[test]
-    fn what_is_altered_inside_is_named() {
-        let text = "# Do not edit\nport = '1'\nmy.own='x'\n\u{1b}[2J = 'y'\n";
-        assert_eq!(altered_in(text), ["port", "my.own"]);
-        assert!(altered_in("# Do not edit\n").is_empty());
-    }
-
-    #[test]
-    fn only_names_we_could_have_given_are_logins() {
-        let check = |name: &str, expected: bool| assert_eq!(is_login(name, "app"), expected, "{name}");
-        check("app_1", true);
-        check("app_12", true);
-        check("app_", false);
-        check("app_1x", false);
-        check("other_1", false);
-        check("app_1; \\! id", false);
-        check("app_1\n\\! id", false);
-        check("app_0123456789abcdef_2", true);
-        check("app_0123456789abcdef", false);
-        check("app_0123456789abcde_2", false);
     }
 
     #[test]

@@ -162,6 +162,14 @@ impl Home {
         &self.dir
     }
 
+    /// Directories with what Conductor keeps on this machine, its own and other providers': nothing in them is anybody else's.
+    pub fn kept(&self) -> Vec<PathBuf> {
+        // DIR/providers/NAME
+        let data = self.link.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned);
+        let shared = [stray::HOMES, "/var/cache/conductor"].map(PathBuf::from);
+        [self.dir.clone()].into_iter().chain(data).chain(shared).collect()
+    }
+
     /// A directory in it, made if need be, and owned by an account. An empty name is the home itself. Others may pass through it and not
     /// look around.
     pub fn make(&self, name: &str, owner: Option<&Account>) -> io::Result<PathBuf> {

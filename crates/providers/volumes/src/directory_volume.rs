@@ -94,7 +94,7 @@ impl DirectoryVolumes {
         let shared = match &declared {
             Some(declared) => {
                 let others = overlap::others(&self.client, object, declared).await?;
-                overlap::refuse(object, declared, self.provider.path(), &others)?;
+                overlap::refuse(object, declared, &self.provider.kept(), &others)?;
                 others.iter().find(|other| other.was_ready()).map(file_name)
             }
             None => None,

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FallocateFlags, RenameFlags};
@@ -105,6 +105,30 @@ pub fn identity(path: &Path) -> io::Result<Option<(FileSystem, String)>> {
     Ok(None)
 }
 
+/// Whether a file system bears the mark of an error that nobody has mended: ext4's.
+pub fn has_errors(path: &Path) -> io::Result<bool> {
+    let mut state = [0u8; 4];
+    match File::open(path)?.read_exact_at(&mut state, 1024 + 0x38) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| state[..2] == [0x53, 0xef] && state[2] & 2 != 0),
+    }
+}
+
+/// Mends what can be mended in an image that is not mounted without anybody being asked.
+pub fn check(path: &Path, file_system: FileSystem, whole: bool) -> Result<(), HostError> {
+    match file_system {
+        FileSystem::Ext4 => {
+            let mut arguments = vec!["-p".as_ref()];
+            arguments.extend(whole.then_some(AsRef::<std::ffi::OsStr>::as_ref("-f")));
+            arguments.push(host::text(path));
+            // 1: errors corrected, which is fine
+            host::run_until("e2fsck", &arguments, |code| code <= 1).map(drop)
+        }
+        // it looks after itself when it is mounted
+        FileSystem::Xfs => Ok(()),
+    }
+}
+
 /// Sixteen bytes as a UUID is written.
 fn dashed(bytes: &[u8]) -> String {
     let mut text = String::new();
@@ -182,15 +206,32 @@ impl Wanted<'_> {
     fn allocate(&self, file: &File) -> Result<(), ImageError> {
         file.set_len(self.size).map_err(|e| self.error(e))?;
         if self.preallocate {
-            let (there, disk) = (rustix::fs::fstat(file), rustix::fs::fstatvfs(file));
-            let (there, disk) = (there.map_err(|e| self.error(e.into()))?, disk.map_err(|e| self.error(e.into()))?);
-            let missing = self.size.saturating_sub(u64::try_from(there.st_blocks).unwrap_or(0) * 512);
-            if !has_room(missing, disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize) {
+            let disk = rustix::fs::fstatvfs(file).map_err(|e| self.error(e.into()))?;
+            if !has_room(self.missing(file)?, disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize) {
                 return Err(self.error(io::ErrorKind::StorageFull.into()));
             }
             rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, self.size).map_err(|e| self.error(e.into()))?;
         }
         Ok(())
+    }
+
+    /// Takes those of its blocks from the disk that it should have and has not.
+    pub fn reserve(&self) -> Result<(), ImageError> {
+        if !self.preallocate {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).open(self.path).map_err(|e| self.error(e))?;
+        if self.missing(&file)? == 0 {
+            return Ok(());
+        }
+        self.allocate(&file)?;
+        file.sync_all().map_err(|e| self.error(e))
+    }
+
+    /// How much of it has no place on the disk.
+    fn missing(&self, file: &File) -> Result<u64, ImageError> {
+        let there = rustix::fs::fstat(file).map_err(|e| self.error(e.into()))?;
+        Ok(self.size.saturating_sub(u64::try_from(there.st_blocks).unwrap_or(0) * 512))
     }
 
     /// Puts a new, empty file system into a file, over whatever is in it.
@@ -238,10 +279,8 @@ impl Wanted<'_> {
                 if mounted.is_some() {
                     mounts::unmount(point)?;
                 }
-                // 1: errors corrected, which is fine
-                let checked =
-                    host::run_until("e2fsck", &["-f".as_ref(), "-p".as_ref(), host::text(self.path)], |c| c <= 1);
-                let grown = checked.and_then(|_| host::run("resize2fs", &[host::text(self.path)]));
+                let checked = check(self.path, FileSystem::Ext4, true);
+                let grown = checked.and_then(|()| host::run("resize2fs", &[host::text(self.path)]));
                 // whatever came of it, what was usable before is usable again
                 mounts::mount_image(self.path, point, "ext4", options)?;
                 grown?;

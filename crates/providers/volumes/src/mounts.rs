@@ -21,6 +21,25 @@ pub struct Mount {
     pub device: PathBuf,
     /// `ext4`, `xfs`, ….
     pub file_system: String,
+    /// How it is mounted, and what the file system says of itself: `rw`, `nosuid`, `emergency_ro`, ….
+    pub options: Vec<String>,
+}
+
+impl Mount {
+    /// Why nobody can write there, or read, who should: the file system had an error and has shut itself, or somebody has. `asked` is
+    /// how it is to be mounted.
+    pub fn fault(&self, asked: &[String]) -> Option<String> {
+        let is = |option: &str| self.options.iter().any(|own| own == option);
+        if let Some(shut) = ["emergency_ro", "shutdown"].into_iter().find(|option| is(option)) {
+            return Some(shut.to_owned());
+        }
+        if is("ro") && !asked.iter().any(|option| option == "ro") {
+            return Some("ro".to_owned());
+        }
+        // xfs does not say
+        let error = fs::metadata(&self.point).err()?;
+        (Errno::from_io_error(&error) == Some(Errno::IO)).then(|| error.to_string())
+    }
 }
 
 /// A loop device in use.
@@ -58,10 +77,13 @@ pub fn parse(mountinfo: &[u8]) -> Vec<Mount> {
         else {
             continue;
         };
+        let options = [fields.get(5), fields.get(dash + 3)].into_iter().flatten();
+        let options = options.flat_map(|list| list.split(|b| *b == b','));
         all.push(Mount {
             point: unescaped(point),
             device: unescaped(device),
             file_system: String::from_utf8_lossy(kind).into_owned(),
+            options: options.map(|option| String::from_utf8_lossy(option).into_owned()).collect(),
         });
     }
     all
@@ -211,6 +233,22 @@ mod tests {
         fs::remove_file(point.join("left")).expect("is still there");
         unmount(&point).expect("is empty");
         assert!(!point.exists());
+    }
+
+    #[test]
+    fn file_systems_that_are_shut_are_told_from_those_that_are_to_be_so() {
+        let check = |own: &str, said: &str, asked: &[&str], expected: Option<&str>| {
+            let line = format!("64 27 7:0 / /nowhere {own} - ext4 /dev/loop0 {said}\n");
+            let asked: Vec<String> = asked.iter().map(|option| (*option).to_owned()).collect();
+            assert_eq!(parse(line.as_bytes())[0].fault(&asked).as_deref(), expected, "{line}");
+        };
+        check("rw,nosuid,relatime", "rw", &[], None);
+        check("rw,relatime", "rw,emergency_ro", &[], Some("emergency_ro"));
+        check("rw,relatime", "rw,shutdown", &["noatime"], Some("shutdown"));
+        check("rw,relatime", "ro", &[], Some("ro"));
+        check("ro,relatime", "ro", &["ro"], None);
+        check("ro,relatime", "ro,emergency_ro", &["ro"], Some("emergency_ro"));
+        check("rw,errors=remount-ro", "rw,errors=remount-ro", &["errors=remount-ro"], None);
     }
 
     #[test]

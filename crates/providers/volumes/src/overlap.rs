@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use conductor_local::{Object, Trouble};
 use kube::api::{Api, DynamicObject, ListParams};
@@ -11,13 +11,22 @@ use kube::core::{ApiResource, GroupVersionKind};
 use crate::spec::DirectorySpec;
 use crate::{API_VERSION, file_name};
 
-/// Whether two directories are the same or one is below the other, under whatever names. What is not there is in nothing.
+/// What every machine stands on: whoever has one of these for a volume has the machine, and a scrub would end it.
+const MACHINE: [&str; 14] = [
+    "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var",
+];
+/// What is no file of anybody's.
+const KERNEL: [&str; 2] = ["/proc", "/sys"];
+
+/// Whether a directory is another one or below it, under whatever names. What is not there is in nothing.
+fn within(inner: &Path, outer: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let (Ok(inner), Some(outer)) = (fs::canonicalize(inner), id(outer)) else { return false };
+    inner.ancestors().any(|path| id(path) == Some(outer))
+}
+
+/// Whether two directories are the same or one is below the other.
 fn overlap(one: &Path, other: &Path) -> bool {
-    let within = |inner: &Path, outer: &Path| {
-        let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-        let (Ok(inner), Some(outer)) = (fs::canonicalize(inner), id(outer)) else { return false };
-        inner.ancestors().any(|path| id(path) == Some(outer))
-    };
     within(one, other) || within(other, one)
 }
 
@@ -45,11 +54,21 @@ pub async fn others(client: &kube::Client, object: &Object, path: &Path) -> Resu
     Ok(found)
 }
 
-/// Refuses a declared directory that is in part another volume's, which was there first, or holds what is Conductor's own.
-pub fn refuse(object: &Object, path: &Path, home: &Path, others: &[Object]) -> Result<(), Trouble> {
-    if overlap(path, home) {
+/// Refuses a declared directory that is in part another volume's, which was there first, or holds what is Conductor's own (`kept`) or the
+/// machine's.
+pub fn refuse(object: &Object, path: &Path, kept: &[PathBuf], others: &[Object]) -> Result<(), Trouble> {
+    if let Some(kept) = kept.iter().find(|kept| overlap(path, kept)) {
         let message =
-            format!("in {} is what Conductor itself keeps in {}: declare another", path.display(), home.display());
+            format!("in {} is what Conductor itself keeps in {}: declare another", path.display(), kept.display());
+        return Err(Trouble::new("Overlaps", message));
+    }
+    let mut needed = MACHINE.iter().filter(|of| within(Path::new(of), path));
+    let mut no_files = KERNEL.iter().filter(|of| within(path, Path::new(of)));
+    if let Some(needed) = needed.next().or_else(|| no_files.next()) {
+        let message = format!(
+            "{} is the machine's own ({needed}): declare a directory that is for the volume alone",
+            path.display()
+        );
         return Err(Trouble::new("Overlaps", message));
     }
     match others.first().filter(|other| rank(other) < rank(object)) {
@@ -105,13 +124,16 @@ mod tests {
         let used = object("b", "2026-01-03T00:00:00Z", Some("2026-01-03T00:00:00Z"));
         let elsewhere = tempfile::tempdir().expect("is made");
         let check = |own: &Object, other: &Object, fine: bool| {
-            let refused = refuse(own, dir.path(), elsewhere.path(), std::slice::from_ref(other));
+            let refused = refuse(own, dir.path(), &[elsewhere.path().to_owned()], std::slice::from_ref(other));
             assert_eq!(refused.is_ok(), fine, "{refused:?}");
         };
         check(&old, &new, true);
         check(&new, &old, false);
         check(&old, &used, false);
         check(&used, &old, true);
-        assert!(refuse(&old, dir.path(), &dir.path().join("."), &[]).is_err(), "it is Conductor's own");
+        assert!(refuse(&old, dir.path(), &[dir.path().join(".")], &[]).is_err(), "it is Conductor's own");
+        for machines in ["/etc", "/usr", "/var", "/proc", "/proc/self", "/sys/kernel", "/dev", "/tmp/../etc"] {
+            assert!(refuse(&old, Path::new(machines), &[], &[]).is_err(), "{machines}");
+        }
     }
 }

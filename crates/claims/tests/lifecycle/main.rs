@@ -1,0 +1,9 @@
+//! The lives of claims and resources on a toy API server, story by story.
+
+mod connections;
+mod making;
+mod references;
+mod reports;
+mod sharing;
+#[path = "../toy/mod.rs"]
+mod toy;
