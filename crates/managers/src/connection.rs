@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conductor_claims::lifecycle::{Connection, ROTATION, SYSTEM_NAMESPACE, binding_name, is_shared};
+use conductor_claims::lifecycle::{Connection, ROTATION, SYSTEM_NAMESPACE, binding_name, is_shared, ours};
 use conductor_claims::template::{Expressions, render};
 use conductor_claims::types::ResourceType;
 use serde_json::{Map, Value, json};
@@ -65,7 +65,7 @@ async fn others(desk: &Desk, resource: &Value, first: &Value) -> Result<Value, F
             // what may not be read is said on the resource
             _ => read.await.or_else(|failure| if failure.code == 403 { Ok(None) } else { Err(failure) })?,
         };
-        if let Some(mut live) = live {
+        if let Some(mut live) = live.filter(|live| ours(live, resource)) {
             if (of("apiVersion"), of("kind")) == ("v1", "Secret") {
                 live["stringData"] = Value::Object(decoded(&live));
             }
@@ -121,7 +121,8 @@ impl Wiring {
             Err(failure) if failure.code == 403 => return Ok(()),
             read => read?,
         };
-        let Some(live) = live else { return Ok(()) };
+        // what a resource names need not be its own: it may have been refused, or be somebody else's meanwhile
+        let Some(live) = live.filter(|live| ours(live, resource)) else { return Ok(()) };
         self.provider = Some(kind.to_owned());
         let uid = text(&claim["metadata"]["uid"]);
         let each = live["status"]["connections"].as_array();

@@ -89,6 +89,8 @@ impl Desk {
             }
         };
         let plan_without = |refused: &[Refused]| {
+            let (growth, refused): (Vec<Refused>, Vec<Refused>) =
+                refused.iter().cloned().partition(|(purpose, _)| *purpose == GRANTED);
             claim(&ClaimScene {
                 kind,
                 claim: &object,
@@ -96,7 +98,8 @@ impl Desk {
                 resource: live.as_ref(),
                 class: class.as_deref(),
                 consumers: &consumers,
-                connection: Connection { refused, ..wiring.connection() },
+                connection: Connection { refused: &refused, ..wiring.connection() },
+                growth_refused: growth.first().map(|(_, why)| why.as_str()),
                 expressions: &self.cx.evaluator,
                 now: &time,
             })
@@ -124,7 +127,7 @@ impl Desk {
                 let message = format!("it may not be of the class it would have: {}", broken.failure.message);
                 self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
-            if broken.purpose == GRANTED && broken.failure.code == 403 {
+            if broken.purpose == GRANTED && broken.failure.code == 403 && !bound {
                 let name = class.as_ref().map_or("", |class| text(&class["metadata"]["name"]));
                 let message = format!("what class {name} makes is more than it may have: {}", broken.failure.message);
                 self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
@@ -143,7 +146,7 @@ impl Desk {
                 let message = format!("class {name} cannot make it: {said}: {advice}");
                 self.send(refused_claim(&object, "ProvisioningFailed", &message, &time)).await?;
             }
-            let broken = self.send_taken(&uid, broken, plan_without).await;
+            let broken = self.send_taken(&uid, broken, bound, plan_without).await;
             return Err(broken.into());
         }
         // what has the name of its connection details is not followed, and a consumer that came and went may never be shown
@@ -151,22 +154,31 @@ impl Desk {
         Ok(if again { Outcome::Later(Duration::from_secs(5)) } else { Outcome::Settled })
     }
 
-    /// Sends what is left of a claim's plan without the connection objects that the API server does not take, which the claim then says;
-    /// what is to be tried again.
-    async fn send_taken(&self, uid: &str, first: Broken, plan_without: impl Fn(&[Refused]) -> Plan) -> Broken {
+    /// Sends what is left of a claim's plan without the connection objects that the API server does not take, and without more than a
+    /// bound claim may have, which the claim then says; what is to be tried again.
+    async fn send_taken(
+        &self,
+        uid: &str,
+        first: Broken,
+        bound: bool,
+        plan_without: impl Fn(&[Refused]) -> Plan,
+    ) -> Broken {
         let mut refused: Vec<Refused> = Vec::new();
         let mut next = first.clone();
-        while writes_connection(next.purpose)
-            && next.failure.is_refusal()
-            && !refused.iter().any(|(purpose, _)| *purpose == next.purpose)
-        {
+        let spared = |broken: &Broken| match broken.purpose {
+            GRANTED => bound && broken.failure.code == 403,
+            purpose => writes_connection(purpose) && broken.failure.is_refusal(),
+        };
+        while spared(&next) && !refused.iter().any(|(purpose, _)| *purpose == next.purpose) {
             // in a transaction, the number of the operation is nobody's concern
             let said = next.failure.message.split_once("): ").map_or(&*next.failure.message, |(_, said)| said);
             let advice = match next.failure.code {
+                _ if next.purpose == GRANTED => "ask for what it has, or have the quota raised",
                 403 => "have the quota or policy of the namespace changed",
                 _ => "correct what the implementation says, or the connection of its class",
             };
-            refused.push((next.purpose, format!("{said}: {advice}")));
+            let more = if next.purpose == GRANTED { "what would be made is more than it may have: " } else { "" };
+            refused.push((next.purpose, format!("{more}{said}: {advice}")));
             match self.send_for_claim(uid, plan_without(&refused)).await {
                 Ok(()) => return first,
                 Err(broken) => next = broken,

@@ -3,8 +3,8 @@
 use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::matching::{Decision, Reason, Summary};
 use conductor_claims::volumes::{
-    IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, made_name,
-    volume, volume_claim, volume_claim_held, wants_more,
+    GROW, IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene,
+    is_overcharged, made_name, volume, volume_claim, volume_claim_held, wants_more,
 };
 use serde_json::Value;
 
@@ -120,23 +120,29 @@ impl Desk {
             }
         }
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
-            let held = broken.purpose == "make the volume's implementation";
+            let held = ["make the volume's implementation", GROW].contains(&broken.purpose);
             if held && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
                 self.say_held(&claim, &broken.failure).await?;
             }
             return Err(broken.into());
         }
+        if live.is_some_and(|volume| wants_more(&claim, &volume)) && is_overcharged(&claim) {
+            // that its provider has seen that less is asked for shows on no object that is followed for the claim
+            outcome = Outcome::Later(std::time::Duration::from_secs(10));
+        }
         Ok(outcome)
     }
 
-    /// Says on a claim what keeps its volume from being made.
+    /// Says on a claim what keeps its volume from being made, or from growing.
     async fn say_held(&self, claim: &Value, failure: &Failure) -> Result<(), Trouble> {
         let (reason, advice) = match failure.code {
             404 => ("KindMissing", "install its provider, or correct the template"),
             403 => ("NotAllowed", NOT_ALLOWED),
             _ => ("Refused", "correct the template"),
         };
-        let message = format!("what is behind its volume cannot be made: {failure}: {advice}");
+        let bound = matches!(text(&claim["status"]["phase"]), "Bound" | "Lost");
+        let what = if bound { "grow" } else { "be made" };
+        let message = format!("what is behind its volume cannot {what}: {failure}: {advice}");
         Ok(self.send(volume_claim_held(claim, reason, message, &now())).await?)
     }
 

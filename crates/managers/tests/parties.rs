@@ -248,7 +248,7 @@ async fn said(cluster: &Cluster, object: &conductor_claims::lifecycle::Target, r
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_gives_nobody_the_managers_rights() {
-    let (cluster, [_, claus, ..]) = people().await;
+    let (cluster, [jane, claus, ..]) = people().await;
     let rbac = "rbac.authorization.k8s.io/v1";
     let objects = [
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "kube-system"}, "stringData": {"a": "b"}}),
@@ -298,15 +298,99 @@ async fn a_template_gives_nobody_the_managers_rights() {
     assert!(key["metadata"]["labels"].is_null(), "{key}");
     assert!(cluster.get(&thief).await.expect("there")["status"]["implementations"].is_null());
 
+    // Nor what she named once and was refused: a Secret, and what another resource has behind it.
+    let (storage, rds) = ("storage.conductor.io/v1alpha1", "database.aws.conductor.io/v1alpha1");
+    let template = json!({"apiVersion": rds, "kind": "RDSInstance", "spec": {"class": "db.t2.small"}});
+    cluster.create(&json!({"apiVersion": storage, "kind": "RelationalDatabase", "metadata": {"name": "victim"}, "spec": {"engine": "y", "template": template}})).await;
+    let victim = common::target(rds, "RDSInstance", "conductor-system", "victim");
+    cluster.until(&victim, "made", |o| o.is_some()).await;
+    cluster.create(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": "conductor-system"}, "stringData": {"password": "hidden"}})).await;
+    let ready = json!({"connectionSecretRef": {"name": "login"}, "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]});
+    cluster.patch(&victim.status(), json!({"status": ready})).await;
+    cluster
+        .until(&common::target(storage, "RelationalDatabase", "", "victim"), "Available", common::phase_is("Available"))
+        .await;
+    for (name, behind, why) in [
+        ("secretive", json!({"apiVersion": "v1", "kind": "Secret", "name": "key"}), "conductor.io/adoptable"),
+        ("greedy", json!({"apiVersion": rds, "kind": "RDSInstance", "name": "victim"}), "is the implementation of"),
+    ] {
+        let mut resource = json!({"apiVersion": storage, "kind": "RelationalDatabase", "metadata": {"name": name},
+            "spec": {"engine": "x", "readyWhen": "true", "implementationRef": behind}});
+        if name == "secretive" {
+            resource["spec"]["connection"] = json!({"password": "implementation.data.k"});
+        }
+        let (code, answer) = claus.send(Method::POST, &databases, &resource).await;
+        assert_eq!(code, 201, "{answer}");
+        let at = common::target(storage, "RelationalDatabase", "", name);
+        said(&cluster, &at, why).await;
+        let patch = json!({"spec": {"implementationRef": null}});
+        let (code, answer) = claus.send(Method::PATCH, &format!("{databases}/{name}"), &patch).await;
+        assert_eq!(code, 200, "{answer}");
+        let free = cluster.until(&at, "free", common::phase_is("Available")).await.expect("is there");
+        assert!(free["status"]["implementations"].is_null(), "{free}");
+        let claim = database(name, json!({"engine": "x", "resourceName": name}));
+        let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+        let (code, answer) = jane.send(Method::POST, &claims, &claim).await;
+        assert_eq!(code, 201, "{answer}");
+        let claim = common::target(storage, "RelationalDatabaseClaim", "shop", name);
+        cluster.until(&claim, "bound", common::phase_is("Bound")).await;
+    }
+    // Nor what stands there as hers and is not: this one cannot be forgotten.
+    let hoard = json!({"apiVersion": storage, "kind": "RelationalDatabase", "metadata": {"name": "hoard"},
+        "spec": {"engine": "x", "connection": {"password": "implementation.data.k"}}});
+    cluster.create(&hoard).await;
+    let at = common::target(storage, "RelationalDatabase", "", "hoard");
+    cluster.until(&at, "free", common::phase_is("Available")).await;
+    let admission = "admissionregistration.k8s.io/v1";
+    let rule = json!({"apiGroups": ["storage.conductor.io"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["relationaldatabases/status"]});
+    let kept = "object.metadata.name != 'hoard' || has(object.status.implementations)";
+    cluster
+        .create(&json!({"apiVersion": admission, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "kept"},
+            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": kept}]}}))
+        .await;
+    cluster
+        .create(
+            &json!({"apiVersion": admission, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "kept"},
+            "spec": {"policyName": "kept", "validationActions": ["Deny"]}}),
+        )
+        .await;
+    let path = cluster.api.path(&at.clone().status()).await.expect("a path");
+    let api = &cluster.api;
+    let send = |path: String, patch: Value| async move {
+        api.call_bytes(Method::PATCH, &path, "application/merge-patch+json", patch.to_string().into_bytes()).await
+    };
+    while send(format!("{path}?dryRun=All"), json!({"status": {"message": "x"}})).await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let record = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "conductor-system", "name": "key"});
+    send(path, json!({"status": {"implementations": [record], "implementationRef": "key"}})).await.expect("is taken");
+    let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+    let claim = database("hoard", json!({"engine": "x", "resourceName": "hoard"}));
+    let (code, answer) = jane.send(Method::POST, &claims, &claim).await;
+    assert_eq!(code, 201, "{answer}");
+    let claim = common::target(storage, "RelationalDatabaseClaim", "shop", "hoard");
+    cluster.until(&claim, "bound", common::phase_is("Bound")).await;
+    assert!(cluster.get(&at).await.expect("is there")["status"]["implementations"].is_array());
+
     // What an administrator allows is made.
     cluster.create(&json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": "maps", "labels": {"conductor.io/aggregate-to-provisioner": "true"}},
         "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}]})).await;
     let resource = json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabase", "metadata": {"name": "map"},
-        "spec": {"engine": "x", "readyWhen": "true", "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}}});
+        "spec": {"engine": "x", "readyWhen": "true", "connection": {"a": "implementation.data.a"},
+            "template": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}}});
     let (code, answer) = claus.send(Method::POST, &databases, &resource).await;
     assert_eq!(code, 201, "{answer}");
     let at = common::target("storage.conductor.io/v1alpha1", "RelationalDatabase", "", "map");
     cluster.until(&at, "Available", common::phase_is("Available")).await;
+    let claim = database("map", json!({"engine": "x", "resourceName": "map"}));
+    let (code, answer) = jane.send(Method::POST, &claims, &claim).await;
+    assert_eq!(code, 201, "{answer}");
+    let details = |name: &str| common::target("v1", "Secret", "shop", &format!("{name}-relationaldatabase"));
+    cluster.until(&details("map"), "told", |o| o.is_some_and(|o| o["data"]["a"] == "Yg==")).await;
+    // By now everybody who came before would have been told.
+    for name in ["secretive", "greedy", "hoard"] {
+        assert!(cluster.get(&details(name)).await.is_none(), "{name} is told what is not its own");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -463,6 +547,54 @@ async fn what_a_class_makes_is_charged_though_less_was_asked_for() {
     let first = (0..3).map(|i| format!("c{i}")).find(|name| *name != over[0]).expect("two are being made");
     cluster.delete(&at(&first)).await;
     cluster.until(&at(&over[0]), "being made", |c| c.is_some_and(|c| c["status"]["granted"]["storage"] == "1Gi")).await;
+}
+
+/// Whoever asks for more than the quota leaves is told so, and keeps what it has, with the details that lead to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_have_more_keeps_what_it_has_in_order() {
+    let (cluster, [jane, ..]) = people().await;
+    let (storage, rds) = ("storage.conductor.io/v1alpha1", "database.aws.conductor.io/v1alpha1");
+    let per = "steps.relationaldatabaseclass.storage.conductor.io/requests.storage";
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": {per: "5Gi"}}});
+    cluster.create(&quota).await;
+    let class = json!({"apiVersion": storage, "kind": "RelationalDatabaseClass", "metadata": {"name": "steps"}, "reclaimPolicy": "Delete", "allowExpansion": true,
+        "offers": {"engine": ["x"], "capacity": {"storage": ["1Gi", "10Gi"]}},
+        "template": {"apiVersion": rds, "kind": "RDSInstance", "spec": {"class": "db.t2.small"}}});
+    cluster.create(&class).await;
+    let claims = format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims");
+    let asks = |size: &str| json!({"resources": {"requests": {"storage": size}}});
+    let mut spec = asks("1Gi");
+    (spec["class"], spec["engine"]) = (json!("steps"), json!("x"));
+    let (code, answer) = jane.send(Method::POST, &claims, &database("db", spec)).await;
+    assert_eq!(code, 201, "{answer}");
+    let uid = answer["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let behind = common::target(rds, "RDSInstance", "conductor-system", &format!("relationaldatabase-{uid}"));
+    cluster.until(&behind, "made", |o| o.is_some()).await;
+    let login = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": "conductor-system"}, "stringData": {"password": "one"}});
+    cluster.create(&login).await;
+    let ready = json!({"connectionSecretRef": {"name": "login"}, "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]});
+    cluster.patch(&behind.status(), json!({"status": ready})).await;
+    let db = common::target(storage, "RelationalDatabaseClaim", "shop", "db");
+    cluster.until(&db, "bound", common::phase_is("Bound")).await;
+    let details = common::target("v1", "Secret", "shop", "db-relationaldatabase");
+    cluster.until(&details, "told", |o| o.is_some_and(|o| o["data"]["password"] == "b25l")).await;
+
+    let path = format!("{claims}/db");
+    let (code, answer) = jane.send(Method::PATCH, &path, &json!({"spec": asks("2Gi")})).await;
+    assert_eq!(code, 200, "{answer}");
+    let told = said(&cluster, &db, "ResizeRefused").await;
+    assert!(told.contains("exceeded quota") && told.contains("\"phase\":\"Bound\""), "{told}");
+    // what is rotated, and what somebody deletes
+    let rotated = json!({"stringData": {"password": "two"}});
+    cluster.patch(&common::target("v1", "Secret", "conductor-system", "login"), rotated).await;
+    cluster.until(&details, "told again", |o| o.is_some_and(|o| o["data"]["password"] == "dHdv")).await;
+    cluster.delete(&details).await;
+    cluster.until(&details, "there again", |o| o.is_some_and(|o| o["metadata"]["deletionTimestamp"].is_null())).await;
+    // and it grows when it may
+    let raised = json!({"spec": {"hard": {per: "10Gi"}}});
+    cluster.patch(&common::target("v1", "ResourceQuota", "shop", "q"), raised).await;
+    let grows = |o: Option<&Value>| o.is_some_and(|o| o["status"]["granted"]["storage"] == "10Gi");
+    cluster.until(&db, "growing", grows).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -163,6 +163,63 @@ async fn a_class_of_ours_makes_a_volume() {
     check_made(true).await;
 }
 
+/// A volume that may not grow says so on its claim until it may, and is charged for what it has when less is asked for again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_volume_may_not_have_is_said_and_what_it_has_is_charged() {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options::default()).await;
+    let [mut class, template] = class_of_volumes();
+    class["allowVolumeExpansion"] = json!(true);
+    for object in [class, template] {
+        cluster.create(&object).await;
+    }
+    let (data, kind) = (pvc("apps", "data"), "ValidatingAdmissionPolicy");
+    let (admission, own) = ("admissionregistration.k8s.io/v1", json!({"name": "large"}));
+    let rule = json!({"apiGroups": ["database.aws.conductor.io"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["rdsinstances"]});
+    let policy = json!({"apiVersion": admission, "kind": kind, "metadata": own, "spec": {"matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.spec.storage != '100Gi'", "message": "too large for us"}]}});
+    let binding = json!({"apiVersion": admission, "kind": format!("{kind}Binding"), "metadata": own, "spec": {"policyName": "large", "validationActions": ["Deny"]}});
+    cluster.create(&policy).await;
+    cluster.create(&binding).await;
+    let claim = cluster.create(&volume_claim("apps", "data", "5Gi", "nfs")).await;
+    let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().expect("a uid"));
+    let behind = common::target(RDS, "RDSInstance", "conductor-system", &name);
+    cluster.until(&behind, "made", |o| o.is_some()).await;
+    let report = |size: &str, generation: &Value| {
+        json!({"status": {"host": "nfs.example.com", "capacity": {"storage": size}, "observedGeneration": generation,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]}})
+    };
+    cluster.patch(&behind.clone().status(), report("5Gi", &json!(1))).await;
+    cluster.until(&data, "bound", phase_is("Bound")).await;
+    // a policy is in force a moment after it is written
+    let wanted = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
+    let path = cluster.api.path(&behind).await.expect("a path") + "?dryRun=All";
+    let large = json!({"spec": {"storage": "100Gi"}}).to_string().into_bytes();
+    let merge = "application/merge-patch+json";
+    while cluster.api.call_bytes(http::Method::PATCH, &path, merge, large.clone()).await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    cluster.patch(&data, wanted("100Gi")).await;
+    let says = |text: &'static str| {
+        move |o: Option<&Value>| o.is_some_and(|o| o["status"]["conditions"].to_string().contains(text))
+    };
+    let told = cluster.until(&data, "told", says("too large for us")).await.expect("a claim");
+    assert_eq!(
+        (&told["status"]["phase"], &told["status"]["allocatedResources"]["storage"]),
+        (&json!("Bound"), &json!("100Gi"))
+    );
+    // less is asked for: it is charged for that as soon as its provider knows
+    cluster.patch(&data, wanted("12Gi")).await;
+    let asked = cluster.until(&behind, "asked", |o| o.is_some_and(|o| o["spec"]["storage"] == "12Gi")).await;
+    cluster.until(&data, "no longer refused", says("its volume is being made larger")).await;
+    let generation = asked.map(|o| o["metadata"]["generation"].clone()).expect("a generation");
+    cluster.patch(&behind.clone().status(), report("12Gi", &generation)).await;
+    let done = |o: Option<&Value>| o.is_some_and(|o| o["status"]["capacity"]["storage"] == "12Gi");
+    let done = cluster.until(&data, "grown", done).await.expect("a claim");
+    assert_eq!(done["status"]["allocatedResources"]["storage"], "12Gi", "{done}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_late_write_made_is_removed_although_nothing_is_made_of_its_class() {
     let cluster = Cluster::start(true).await;

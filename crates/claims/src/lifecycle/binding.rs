@@ -14,7 +14,7 @@ use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
     CLAIM_FINALIZER, MATCHES, PROVISIONED_FOR, REPORTED, RESOURCE_FINALIZER, ROUTED, WITHIN_CAPACITY,
 };
-use crate::matching::{Refusal, refuse_held};
+use crate::matching::{Decision, Reason, Refusal, refuse_held};
 use crate::rules::Rules;
 use crate::types::ResourceType;
 use crate::views::{Ask, By, Offer};
@@ -76,8 +76,12 @@ fn wrong_attribute(rules: &Rules, ask: &Ask, has: &Offer) -> Option<String> {
 /// What keeps a claim that is not bound yet from having the resource that refers to it, and whether a manager wrote that reference.
 pub(super) fn unfit(scene: &ClaimScene<'_>, resource: &Value) -> Option<(Refusal, bool)> {
     let rules = scene.kind.rules();
-    let ask = crate::extract::ask(&rules, scene.claim, true, None).ok()?;
+    let mut ask = crate::extract::ask(&rules, scene.claim, true, None).ok()?;
     let offer = crate::extract::offer(&rules, resource);
+    // who may use which class is known to whoever decided
+    if let Some(Decision::Wait { reason: Reason::ReservedRefused(name, Refusal::Barred), .. }) = scene.decision {
+        ask.barred = offer.shape.class.iter().filter(|_| *name == offer.name).cloned().collect();
+    }
     let begun = offer.refs.iter().any(|r| r.uid == ask.uid && r.by == By::Manager);
     refuse_held(&rules, &ask, &offer).map(|refusal| (refusal, begun))
 }

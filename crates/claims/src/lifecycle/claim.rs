@@ -8,7 +8,7 @@ use crate::lifecycle::connection::Connection;
 use crate::lifecycle::making::{give_back, is_superseded, provision, renew};
 use crate::lifecycle::releasing::{release, unrefer};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
-use crate::lifecycle::waiting::{pending, wait};
+use crate::lifecycle::waiting::{pending, refused, wait};
 use crate::lifecycle::write::Plan;
 use crate::matching::{Decision, Reason, Refusal, Summary, Why};
 use crate::names::derived;
@@ -32,6 +32,8 @@ pub struct ClaimScene<'s> {
     pub consumers: &'s [String],
     /// Its connection details and the objects that exist for them.
     pub connection: Connection<'s>,
+    /// Why the API server does not let its resource grow, if it does not: it may not have more.
+    pub growth_refused: Option<&'s str>,
     /// Evaluates templates.
     pub expressions: &'s dyn Expressions,
     /// The time to write into conditions.
@@ -107,7 +109,17 @@ pub fn claim(scene: &ClaimScene<'_>) -> Plan {
             match (misfit(scene, resource).filter(|_| !bound), unfit(scene, resource)) {
                 (Some(message), _) => pending(scene, "Mismatch", &message, &[], &mut plan),
                 // nothing came of what was begun: it is free for those it fits
-                (None, Some((_, true))) => unrefer(resource, &[uid(scene.claim)], scene.now, &mut plan),
+                (None, Some((refusal, true))) => {
+                    let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+                    let why = refused(&scene.kind.rules(), &refusal);
+                    let message = format!(
+                        "{} {name} was to be its own and cannot be used: {why}; another is looked for",
+                        scene.kind.names.resource
+                    );
+                    // the claim first: whoever is about to name the resource on it is overtaken here
+                    pending(scene, "Mismatch", &message, &[], &mut plan);
+                    unrefer(resource, &[uid(scene.claim)], scene.now, &mut plan);
+                }
                 (None, Some((refusal, false))) => {
                     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
                     let reason = Reason::ReservedRefused(name.into(), refusal);

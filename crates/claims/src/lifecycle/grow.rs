@@ -90,6 +90,9 @@ pub(super) fn grow(
     let intent: Vec<Amount> = names.iter().zip(&seen.capacity).map(|(n, has)| spec(n).unwrap_or(*has)).collect();
     if !within(&intent) {
         match larger(scene, rules, resource, &refs[own]["amounts"], &needed, &intent, seen.max_claims > 1) {
+            Ok(_) if let Some(why) = scene.growth_refused => {
+                return Some(Condition::new(RESIZING, false, REFUSED, why));
+            }
             Ok(patch) => {
                 grant(scene, requests, &patch["capacity"], seen.max_claims > 1, plan);
                 plan.patch(resource, json!({"spec": patch}), "let the resource grow with the claim");

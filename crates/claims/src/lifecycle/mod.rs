@@ -30,7 +30,9 @@ pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, is_sha
 pub use connection::{Connection, binding_name, connection_writes, public_keys, writes_connection};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use ownership::{TEMPLATE_HASH, TEMPLATE_MANAGER, is_outdated};
-pub use resource::{BACK_TO_TEMPLATE, Found, Presence, ResourceScene, SILENCE, is_leaving, resource, resource_failed};
+pub use resource::{
+    BACK_TO_TEMPLATE, Found, Presence, ResourceScene, SILENCE, is_leaving, ours, resource, resource_failed,
+};
 pub use status::{Condition, condition_of, status_patch};
 pub use waiting::{refused, too_costly};
 pub use write::{Event, Plan, Target, Verb, Version, Write};

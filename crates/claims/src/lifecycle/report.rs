@@ -22,8 +22,8 @@ pub(super) fn sizes(scene: &ResourceScene<'_>) -> Vec<Condition> {
 /// The reason of a resource whose implementation reports what cannot be read.
 pub(super) const BAD_REPORT: &str = "BadReport";
 
-/// What the implementations report, attributes and capacity, as the status is to have it: what they no longer report is null. What cannot
-/// be read is left out, so that the rest is told, and is the condition's to say.
+/// What the implementations report, attributes and capacity, as the status is to have it: what they no longer report is null. Of what
+/// cannot be read stands what was read last, so that the rest is told and nothing is promised on a guess, and it is the condition's to say.
 pub(super) fn reported(scene: &ResourceScene<'_>) -> (Map<String, Value>, Option<Condition>) {
     let rules = scene.kind.rules();
     let (mut all, mut wrong) = (Map::new(), Vec::new());
@@ -32,13 +32,23 @@ pub(super) fn reported(scene: &ResourceScene<'_>) -> (Map<String, Value>, Option
         return (all, None);
     }
     for key in ["attributes", "capacity"] {
-        let mut merged = Map::new();
+        let (mut merged, mut unread) = (Map::new(), Vec::new());
         for object in scene.found.iter().filter_map(|f| f.object) {
             for (name, value) in object["status"][key].as_object().into_iter().flatten() {
                 match read(&rules, key, name, value) {
                     Ok(value) => drop(merged.entry(name.clone()).or_insert(value)),
-                    Err(why) => wrong.push(format!("{} reports {key}.{name} {value}: {why}", called(object))),
+                    Err(why) => {
+                        unread.push(name);
+                        let [name, value, why] = [name, &value.to_string(), &why].map(|text| short(text));
+                        wrong.push(format!("{} reports {key}.{name} {value}: {why}", called(object)));
+                    }
                 }
+            }
+        }
+        for name in unread {
+            let last = &scene.resource["status"][key][name];
+            if !last.is_null() {
+                merged.entry(name.clone()).or_insert_with(|| last.clone());
             }
         }
         all.insert(key.to_owned(), if merged.is_empty() { Value::Null } else { Value::Object(merged) });
@@ -47,11 +57,28 @@ pub(super) fn reported(scene: &ResourceScene<'_>) -> (Map<String, Value>, Option
         [] => condition_of(scene.resource, REPORTED)
             .map(|_| Condition::new(REPORTED, true, "Read", "what is behind it reports what can be read")),
         wrong => {
-            let message = format!("{}; it is left out: see to what its provider reports", wrong.join("; "));
+            let more = match wrong.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let some = wrong[..wrong.len().min(SHOWN)].join("; ");
+            let message = format!("{some}{more}; what was read last stands: see to what its provider reports");
             Some(Condition::new(REPORTED, false, BAD_REPORT, message))
         }
     };
     (all, condition)
+}
+
+/// How many reports that cannot be read are said.
+const SHOWN: usize = 3;
+
+/// As much of a text as a message can bear.
+fn short(text: &str) -> String {
+    const MOST: usize = 100;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// A value as a resource's status takes it; or what is wrong with it.

@@ -30,6 +30,13 @@ pub fn condition_of<'o>(object: &'o Value, kind: &str) -> Option<(bool, &'o str,
     Some((found["status"].as_str() == Some("True"), text("reason"), text("message")))
 }
 
+/// The most characters of a message: what a provider says may be longer than a schema takes, and would keep all else from being said.
+const MOST: usize = 32_000;
+
+fn bounded(message: &str) -> &str {
+    message.char_indices().nth(MOST).map_or(message, |(end, _)| &message[..end])
+}
+
 /// The conditions of an object with these set. The time changes only where the status does.
 fn merged(object: &Value, conditions: &[Condition], now: &str) -> Value {
     let mut list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -44,7 +51,7 @@ fn merged(object: &Value, conditions: &[Condition], now: &str) -> Value {
             "type": condition.kind,
             "status": status,
             "reason": condition.reason,
-            "message": condition.message,
+            "message": bounded(&condition.message),
             "lastTransitionTime": since,
         });
         if let Some(generation) = object["metadata"]["generation"].as_i64() {
@@ -70,8 +77,12 @@ pub(super) fn instead(old: &Value, new: &Value) -> Value {
 pub fn status_patch(object: &Value, fields: Value, conditions: &[Condition], now: &str) -> Option<Value> {
     let mut patch = Map::new();
     for (key, value) in fields.as_object().into_iter().flatten() {
-        if object["status"][key] != *value {
-            patch.insert(key.clone(), instead(&object["status"][key], value));
+        let value = match value.as_str() {
+            Some(message) if key == "message" => json!(bounded(message)),
+            _ => value.clone(),
+        };
+        if object["status"][key] != value {
+            patch.insert(key.clone(), instead(&object["status"][key], &value));
         }
     }
     if !conditions.is_empty() {
@@ -81,4 +92,24 @@ pub fn status_patch(object: &Value, fields: Value, conditions: &[Condition], now
         }
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_is_longer_than_a_schema_takes() {
+        for (length, written) in [(0, 0), (MOST, MOST), (MOST + 1, MOST), (100_000, MOST)] {
+            let message = "\u{e9}".repeat(length);
+            let condition = Condition::new("Ready", false, "Lost", message.clone());
+            let mut object = json!({});
+            let patch = status_patch(&object, json!({"message": message}), std::slice::from_ref(&condition), "now");
+            object["status"] = patch.expect("is new");
+            for said in [&object["status"]["message"], &object["status"]["conditions"][0]["message"]] {
+                assert_eq!(said.as_str().map(|said| said.chars().count()), Some(written));
+            }
+            assert_eq!(status_patch(&object, json!({"message": message}), &[condition], "later"), None, "{length}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
 use crate::lifecycle::parts::{phase, status_patch};
@@ -14,6 +14,8 @@ use crate::volumes::{BIND_COMPLETED, PROVISIONED_BY, PROVISIONER};
 
 /// The reason on a volume whose data is gone.
 pub(super) const LOST: &str = "Lost";
+/// The purpose of the write that asks what is behind a volume for more.
+pub const GROW: &str = "grow with the claim";
 /// Kubernetes' condition of a claim whose volume is growing.
 pub(super) const RESIZING: &str = "Resizing";
 
@@ -35,6 +37,26 @@ fn has(object: &Value, patch: &Value) -> bool {
     }
 }
 
+/// Whether a claim is charged for more than it asks for: it asked for more before.
+pub fn is_overcharged(claim: &Value) -> bool {
+    amount(&claim["status"]["allocatedResources"]["storage"])
+        > amount(&claim["spec"]["resources"]["requests"]["storage"])
+}
+
+/// Charges a claim for less again, once its volume is not made larger any more.
+fn discharge(claim: &Value, volume: &Value, implementation: &Value, plan: &mut Plan) {
+    let amounts = [
+        &claim["spec"]["resources"]["requests"]["storage"],
+        &volume["spec"]["capacity"]["storage"],
+        &implementation["status"]["capacity"]["storage"],
+    ];
+    let most = amounts.into_iter().max_by_key(|value| amount(value)).unwrap_or(&Value::Null);
+    if amount(&claim["status"]["allocatedResources"]["storage"]) > amount(most) {
+        let status = json!({"allocatedResources": {"storage": most}});
+        plan.patch_status(claim, status, "say that the volume is to have less");
+    }
+}
+
 /// Asks what is behind a volume to grow: in the fields, and only those, that the template makes of the size that is asked for.
 pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str, plan: &mut Plan) {
     let Some(live) = making.implementation else { return };
@@ -46,6 +68,15 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
     };
     let (Ok(before), Ok(after)) = (rendered(&before), rendered(claim)) else { return };
     let patch = difference(&before, &after);
+    let says = |condition: Condition, plan: &mut Plan| {
+        if let Some(status) = status_patch(claim, json!({}), &[condition], now) {
+            plan.patch_status(claim, status, "say whether the volume grows");
+        }
+    };
+    if patch.as_object().is_none_or(Map::is_empty) {
+        let message = "the template of its class makes the same of any size: make another claim, of another class";
+        return says(Condition::new(RESIZING, false, "NotResizable", message), plan);
+    }
     // it is charged for what it is to have, and that before it has it: a request may be lowered again, what has grown may not
     let asked = &claim["spec"]["resources"]["requests"]["storage"];
     if amount(&claim["status"]["allocatedResources"]["storage"]) < amount(asked) {
@@ -53,15 +84,20 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
         plan.patch_status(claim, status, "say how much the volume is to have");
     }
     if !has(&live["spec"], &patch) {
-        plan.patch(live, json!({"spec": patch}), "grow with the claim");
+        plan.patch(live, json!({"spec": patch}), GROW);
         plan.of_implementation();
-    }
-    let condition = Condition::new(RESIZING, true, "Growing", "its volume is being made larger");
-    if condition_of(claim, RESIZING).is_none_or(|(resizing, _, _)| !resizing)
-        && let Some(status) = status_patch(claim, json!({}), &[condition], now)
+    } else if live["status"]["observedGeneration"].is_i64()
+        && live["status"]["observedGeneration"] == live["metadata"]["generation"]
     {
-        plan.patch_status(claim, status, "say that the volume grows");
+        // it may have been about to give more before it saw that less is asked for
+        discharge(claim, volume, live, plan);
     }
+    // whatever was said before: what kept it from growing does not any more
+    let condition = match condition_of(live, "Resized") {
+        Some((false, reason, message)) => Condition::new(RESIZING, true, reason, message),
+        _ => Condition::new(RESIZING, true, "Growing", "its volume is being made larger"),
+    };
+    says(condition, plan);
 }
 
 /// Keeps a bound volume and its claim true to what is behind them.
@@ -107,5 +143,9 @@ pub(super) fn keep(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
     }
     if let Some(status) = status_patch(claim, fields, &conditions, scene.now) {
         plan.patch_status(claim, status, "say on the claim how its volume is");
+    }
+    let waits = condition_of(implementation, "Resized").is_some_and(|(resized, _, _)| !resized);
+    if !growing && !waits {
+        discharge(claim, volume, implementation, plan);
     }
 }

@@ -97,6 +97,10 @@ pub fn ask(object: &Json, scheduled: bool, node: Option<Labels>) -> Result<Ask, 
             Amount::ZERO
         }),
     };
+    // who lost its volume has it again as it was, though it had asked for more
+    let had = Amount::from_json(&object["status"]["capacity"]["storage"]).ok();
+    let lost = object["status"]["phase"].as_str() == Some("Lost");
+    let storage = had.filter(|_| lost).map_or(storage, |had| had.min(storage));
     let selector = match &spec["selector"] {
         Json::Null => None,
         value => Selector::from_json(value, &path.field("selector")).map_or_else(

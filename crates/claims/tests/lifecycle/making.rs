@@ -1,6 +1,6 @@
 //! What classes make for claims: when, from what, how large, and what becomes of what nobody can use.
 
-use conductor_claims::lifecycle::{ClaimScene, Connection};
+use conductor_claims::lifecycle::{ClaimScene, Connection, GRANTED, condition_of};
 use conductor_claims::matching::{Decision, Why};
 use conductor_claims::template::Paths;
 use conductor_claims::types::ResourceType;
@@ -138,6 +138,7 @@ fn nobody_is_bound_to_what_is_being_removed() {
         class: None,
         consumers: &[],
         connection: Connection::default(),
+        growth_refused: None,
         expressions: &Paths,
         now: "2026-01-01T00:00:02Z",
     });
@@ -343,6 +344,39 @@ fn who_asks_for_more_and_then_for_less_is_charged_for_what_grows() {
 }
 
 #[test]
+fn who_may_not_have_more_keeps_what_it_has_in_order() {
+    let db = key("DatabaseClaim", "apps", "db");
+    for shared in [1, 2] {
+        let (kind, mut api) = (kind(), Api::default());
+        api.create(class("fast", "Delete")).expect("created");
+        api.create(resource("r", "10Gi", "Delete", shared, true)).expect("created");
+        api.settle(&kind);
+        api.create(claim("db", "10Gi", "fast")).expect("created");
+        api.settle(&kind);
+        let (r, thing) = (key("Database", "", "r"), key("Thing", "conductor-system", "r"));
+        api.patch(&db, &json!({"spec": {"resources": {"requests": {"storage": "50Gi"}}}}), false);
+        api.patch(&thing, &json!({"spec": {"rotate": 1}}), false);
+        api.provide(&thing);
+        let plan = api.claim_plan(&kind, &db, &[]);
+        assert!(plan.writes.iter().any(|write| write.purpose == GRANTED), "{plan:?}");
+        let plan = api.claim_plan_without(&kind, &db, &[], &[(GRANTED, "over the quota".to_owned())]);
+        assert!(api.execute(&plan, usize::MAX, |_| {}), "{plan:?}");
+        let status = &api.objects[&db]["status"];
+        assert_eq!((&status["phase"], &status["reason"]), (&json!("Bound"), &json!("ResizeRefused")));
+        assert_eq!((&status["message"], &status["granted"]), (&json!("over the quota"), &Value::Null));
+        let ready = condition_of(&api.objects[&db], "ConnectionReady").map(|(ready, reason, _)| (ready, reason));
+        assert_eq!(ready, Some((true, "Written")));
+        assert_eq!(api.objects[&r]["spec"]["capacity"]["storage"], "10Gi");
+        assert!(api.locked_out(&kind).is_empty());
+        let password = &api.objects[&key("Secret", "apps", "db-database")]["data"]["password"];
+        assert_eq!(password, "cDE=", "the credentials that are rotated reach it");
+        // and nothing is left to say
+        let again = api.claim_plan_without(&kind, &db, &[], &[(GRANTED, "over the quota".to_owned())]);
+        assert!(again.is_empty(), "{again:?}");
+    }
+}
+
+#[test]
 fn nobody_is_told_to_remove_what_may_be_somebody_s_data() {
     let (kind, mut api) = (kind(), Api::default());
     api.create(resource("r", "30Gi", "Retain", 1, true)).expect("created");
@@ -391,6 +425,15 @@ fn a_secret_is_adopted_where_whoever_may_write_it_says_so() {
         assert_eq!(secret["metadata"]["labels"]["conductor.io/resource-uid"].is_string(), adopted, "{secret}");
         let r = &api.objects[&key("Database", "", "r")]["status"];
         assert_eq!(r["reason"] == "NameTaken", !adopted, "{r}");
+        if !adopted {
+            // what it never had it does not name, once it does not want it any more
+            let mut api = api.clone();
+            api.patch(&key("Database", "", "r"), &json!({"spec": {"implementationRef": null}}), false);
+            api.settle(&kind);
+            let r = &api.objects[&key("Database", "", "r")]["status"];
+            assert_eq!((&r["phase"], &r["implementations"]), (&json!("Available"), &Value::Null), "{r}");
+            assert_eq!(r["implementationRef"], Value::Null);
+        }
         // and it outlives who would have had it
         api.delete(&key("Database", "", "r"));
         api.settle(&kind);

@@ -1,6 +1,8 @@
 //! How a claim and its resource come to refer to each other, hold on to that whatever happens to either, and part.
 
-use conductor_claims::lifecycle::condition_of;
+use conductor_claims::lifecycle::{self, ClaimScene, Connection, condition_of};
+use conductor_claims::matching::NoJudge;
+use conductor_claims::{extract, template::Paths};
 use serde_json::{Value, json};
 
 use crate::toy::Api;
@@ -479,4 +481,73 @@ fn whoever_names_what_failed_does_not_hear_what_is_behind_it() {
     assert_eq!(status["reason"], "NamedRefused");
     let said = status["message"].as_str().unwrap_or_default();
     assert!(said.contains("it is Failed") && !said.contains("Thing"), "{said}");
+}
+
+#[test]
+fn a_late_write_of_a_bind_that_is_over_names_nothing() {
+    let (kind, mut api) = (kind(), Api::default());
+    api.create(resource("r", "30Gi", "Retain", 1, false)).expect("created");
+    api.settle(&kind);
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    let (db, r) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"));
+    let begun = api.claim_plan(&kind, &db, &[]);
+    api.execute(&begun, 1, |_| {});
+    let late = begun.writes.iter().find(|write| write.purpose == "name the resource").expect("is planned");
+    // what was begun is over before that arrives
+    api.patch(&r, &json!({"spec": {"capacity": {"storage": "10Gi"}}}), false);
+    let over = api.claim_plan(&kind, &db, &[]);
+    assert!(over.writes.iter().any(|write| write.purpose == "take the reference back"), "{over:?}");
+    assert!(api.execute(&over, usize::MAX, |_| {}));
+    assert!(api.send(late, &[]).is_err(), "it is overtaken");
+    api.settle(&kind);
+    assert!(api.objects[&db]["spec"]["resourceName"].is_null(), "{}", api.objects[&db]);
+    assert_eq!(api.objects[&db]["status"]["reason"], "ClassMissing");
+    // and one that arrived before it is finished
+    let mut api = Api::default();
+    api.create(resource("r", "30Gi", "Retain", 1, false)).expect("created");
+    api.settle(&kind);
+    api.create(claim("db", "25Gi", "fast")).expect("created");
+    let begun = api.claim_plan(&kind, &db, &[]);
+    api.execute(&begun, 1, |_| {});
+    api.patch(&r, &json!({"spec": {"capacity": {"storage": "10Gi"}}}), false);
+    let over = api.claim_plan(&kind, &db, &[]);
+    api.send(late, &[]).expect("is in time");
+    assert!(!api.execute(&over, usize::MAX, |_| {}));
+    api.settle(&kind);
+    assert_eq!((phase(&api, &db), phase(&api, &r)), ("Bound", "Bound"));
+}
+
+#[test]
+fn what_was_begun_of_a_class_that_its_maker_may_not_use_is_given_back() {
+    for by in ["Manager", "Admin"] {
+        let (kind, mut api) = (kind(), Api::default());
+        api.create(resource("r", "30Gi", "Retain", 1, false)).expect("created");
+        api.settle(&kind);
+        let mut any = claim("db", "25Gi", "");
+        any["spec"].as_object_mut().expect("a spec").remove("class");
+        api.create(any).expect("created");
+        let (db, r) = (key("DatabaseClaim", "apps", "db"), key("Database", "", "r"));
+        let uid = api.objects[&db]["metadata"]["uid"].clone();
+        let refs = json!([{"uid": uid, "namespace": "apps", "name": "db", "by": by}]);
+        api.patch(&r, &json!({"spec": {"claimRefs": refs}}), false);
+        let mut ask = extract::ask(&kind.rules(), &api.objects[&db], true, None).expect("a claim");
+        ask.barred = Box::new(["fast".into()]);
+        let decision = api.index(&kind).decide(&ask, &NoJudge);
+        let plan = lifecycle::claim(&ClaimScene {
+            kind: &kind,
+            claim: &api.objects[&db],
+            decision: Some(&decision),
+            resource: api.objects.get(&r),
+            class: None,
+            consumers: &[],
+            connection: Connection::default(),
+            growth_refused: None,
+            expressions: &Paths,
+            now: "now",
+        });
+        let does = |purpose: &str| plan.writes.iter().any(|write| write.purpose == purpose);
+        // what an administrator refers to takes no right
+        assert_eq!(does("name the resource"), by == "Admin", "{plan:?}");
+        assert_eq!(does("take the reference back"), by == "Manager", "{plan:?}");
+    }
 }

@@ -52,6 +52,7 @@ fn a_resource_without_room_is_not_written() {
             class: None,
             consumers: &[],
             connection: Connection::default(),
+            growth_refused: None,
             expressions: &Paths,
             now: "now",
         });

@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use conductor_claims::extract;
 use conductor_claims::invariants::World;
 use conductor_claims::lifecycle::{
-    CLAIM_UID, ClaimScene, Connection, Found, Plan, Presence, REPLACED, RESOURCE_UID, ROTATE, ResourceScene, Target,
-    Verb, Version, Write, binding_name, claim, implementations, is_leaving, orphan, owner, resource,
+    CLAIM_UID, ClaimScene, Connection, Found, GRANTED, Plan, Presence, REPLACED, RESOURCE_UID, ROTATE, ResourceScene,
+    Target, Verb, Version, Write, binding_name, claim, implementations, is_leaving, orphan, owner, resource,
 };
 use conductor_claims::matching::{Decision, Index, NoJudge, Reason};
 use conductor_claims::template::Paths;
@@ -174,7 +174,7 @@ impl Api {
         self.claim_plan_without(kind, key, consumers, &[])
     }
 
-    /// The same where some of its connection objects were refused.
+    /// The same where some of its connection objects, or its growth, were refused.
     pub fn claim_plan_without(
         &self,
         kind: &ResourceType,
@@ -206,6 +206,7 @@ impl Api {
         });
         let details: Option<Map<String, Value>> = thing.and_then(|i| i["status"]["details"].as_object().cloned());
         let binary = thing.and_then(|i| i["status"]["binary"].as_object().cloned());
+        let (growth, refused): (Vec<_>, Vec<_>) = refused.iter().cloned().partition(|(purpose, _)| *purpose == GRANTED);
         claim(&ClaimScene {
             kind,
             claim: object,
@@ -223,8 +224,9 @@ impl Api {
                 config_map: get("ConfigMap", namespace, &binding),
                 service: get("Service", namespace, &binding),
                 endpoints: get("EndpointSlice", namespace, &binding),
-                refused,
+                refused: &refused,
             },
+            growth_refused: growth.first().map(|(_, why)| why.as_str()),
             expressions: &Paths,
             now: "2026-01-01T00:00:02Z",
         })

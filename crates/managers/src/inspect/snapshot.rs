@@ -184,6 +184,7 @@ impl Snapshot {
             class: self.classes.iter().find(named),
             consumers: &[],
             connection: Connection::default(),
+            growth_refused: None,
             expressions: &Evaluator::default(),
             now: "",
         });
