@@ -384,7 +384,7 @@ mod tests {
     fn only_name_and_phase_of_an_event_count() {
         let line = br#"{"type":"MODIFIED","object":{"metadata":{"name":"a"},"status":{"phase":"Bound"}}}"#;
         let seen = seen(line).expect("an event");
-        assert_eq!((seen.name.as_str(), seen.phase.as_str()), ("a", "Bound"));
+        assert_eq!((seen.metadata.name.as_str(), seen.status.phase.as_str()), ("a", "Bound"));
         assert!(super::seen(b"{").is_none());
     }
 }
