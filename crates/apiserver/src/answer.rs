@@ -1,7 +1,6 @@
 //! What a request goes through, from its bytes to its answer.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -11,7 +10,6 @@ use http_body_util::BodyExt;
 use machinery::status::Status;
 use parking_lot::Mutex;
 
-use crate::audit::{Operations, Record};
 use crate::auth::authz::{Decision, refusal};
 use crate::body::Body;
 use crate::context::Context;
@@ -21,6 +19,7 @@ use crate::heavy::{self, LARGE, aside, wait_aside};
 use crate::impersonation::Acting;
 use crate::media::{self, Accept, Encoding, Form, Offer};
 use crate::metrics::Labels;
+use crate::noted::{Noted, Telling};
 use crate::request::{Query, RequestInfo};
 use crate::server::{Inner, OWN, Server};
 use crate::user::User;
@@ -41,15 +40,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(60);
 const GZIP_FROM: u64 = 128 * 1024;
 
 const JSON: Accept = Accept::JSON;
-
-/// What is found out about a request on its way.
-#[derive(Default)]
-struct Noted {
-    record: Option<Record>,
-    operations: Option<Operations>,
-    class: Option<Class>,
-    user: Option<Arc<User>>,
-}
 
 impl Server {
     /// A refusal that is made for no request's sake.
@@ -76,7 +66,7 @@ impl Server {
             }
         };
         let labels = Labels::of(&parts.method, &parts.headers, &query, &info);
-        let mut noted = Noted::default();
+        let mut noted = Noted::new(self);
         let mut body = Some(body);
         let work = self.answer(parts, query, info, &mut body, &mut noted);
         let answered = AssertUnwindSafe(work).catch_unwind().await;
@@ -92,23 +82,26 @@ impl Server {
                 self.0.status_response(&status, JSON, &HeaderMap::new())
             }
         };
-        let Noted { record, operations, class, user } = noted;
-        response.body_mut().user = user;
-        if let Some(class) = class {
+        response.body_mut().user = noted.user.clone();
+        if let Some(class) = noted.class.take() {
             class.tell(response.headers_mut());
         }
-        if let (Some(audit), Some(mut record)) = (&self.0.audit, record) {
-            if let Ok(id) = HeaderValue::from_str(record.id()) {
-                response.headers_mut().insert("audit-id", id);
-            }
-            record.answered(&mut response);
-            let stage = if panicked { "Panic" } else { record.last_stage() };
-            audit.stage(&mut record, stage, self.0.now_precisely()).await;
+        if let Some(id) = noted.record.as_ref().and_then(|record| HeaderValue::from_str(record.id()).ok()) {
+            response.headers_mut().insert("audit-id", id);
         }
-        if let (Some(audit), Some(mut operations)) = (&self.0.audit, operations) {
-            operations.answered(&response);
-            // Boxed: few requests have any, and all would make room for it.
-            Box::pin(audit.operations(operations, &self.0.now_precisely())).await;
+        if noted.is_logged() {
+            let mut logging = Box::pin(async move {
+                noted.log(&mut response, panicked.then_some("Panic")).await;
+                response
+            });
+            response = match logging.as_mut().now_or_never() {
+                Some(response) => response,
+                // It has to wait, and who goes away meanwhile is to be in the log.
+                None => match tokio::spawn(logging).await {
+                    Ok(response) => response,
+                    Err(_) => self.refuse(&Status::internal("the audit log cannot be written")),
+                },
+            };
         }
         self.0.metrics.request(labels, || self.0.catalog(), response.status().as_u16(), started.elapsed());
         response
@@ -120,7 +113,7 @@ impl Server {
         query: Query,
         info: RequestInfo,
         body: &mut Option<B>,
-        Noted { record, operations, class, user: whose }: &mut Noted,
+        noted: &mut Noted,
     ) -> Response<Body>
     where
         B: http_body::Body + Send,
@@ -137,7 +130,7 @@ impl Server {
         let user = match inner.authenticate(&parts) {
             Ok(user) => user,
             Err(status) => {
-                *record = inner.audit.as_ref().and_then(|audit| {
+                noted.record = inner.audit.as_ref().and_then(|audit| {
                     audit.unauthenticated(&info, &parts, inner.audit_id(&parts.headers), inner.now_precisely())
                 });
                 return inner.status_response(&status, refusals, &parts.headers);
@@ -151,9 +144,9 @@ impl Server {
         };
         if let Some(audit) = &inner.audit {
             let now = inner.now_precisely();
-            (*record, *operations) =
+            (noted.record, noted.operations) =
                 audit.begin(&real, &acting, &info, &parts, inner.audit_id(&parts.headers), now.clone());
-            if let Some(record) = record {
+            if let Some(record) = &mut noted.record {
                 audit.stage(record, "RequestReceived", now).await;
             }
         }
@@ -161,19 +154,18 @@ impl Server {
             return inner.refused(&status, refusals, &parts.headers);
         }
         let user = acting.user;
-        *whose = Some(user.clone());
-        *class = inner.flows.classify(&user, &info);
+        noted.user = Some(user.clone());
+        noted.class = inner.flows.classify(&user, &info);
         let decision = inner.authorizer.authorize(&user, &info);
-        if let Some(record) = record {
+        if let Some(record) = &mut noted.record {
             record.decided(&decision);
         }
         if let Decision::NoOpinion(reason) = decision {
             return inner.refused(&refusal(&user, &info, &reason), refusals, &parts.headers);
         }
         if let Some(remote) = inner.remotes.of_path(&info.path) {
-            let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await
-            {
-                Ok(admitted) => admitted,
+            let body = match inner.admitted(&user, &info, body, &parts.headers, noted).await {
+                Ok(body) => body,
                 Err(status) => return inner.status_response(&status, refusals, &parts.headers),
             };
             let response = crate::aggregation::proxy::forward(inner, &remote, &user, &parts, body, time).await;
@@ -213,8 +205,8 @@ impl Server {
             let status = media::no_stream(resource.is_custom());
             return inner.status_response(&status, refusals, &parts.headers);
         }
-        let (body, _place) = match inner.admitted(&user, &info, class.as_ref(), body, &parts.headers, record).await {
-            Ok(admitted) => admitted,
+        let body = match inner.admitted(&user, &info, body, &parts.headers, noted).await {
+            Ok(body) => body,
             Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         let method = parts.method;
@@ -231,8 +223,10 @@ impl Server {
             annotations: Mutex::default(),
             operations: Mutex::default(),
         };
+        let telling = Telling { cx, noted };
+        let cx = &telling.cx;
         let large = body.len() > LARGE && !matches!(&*cx.info.verb, "get" | "list" | "watch");
-        let work = tokio::time::timeout(time, crate::dispatch::run(&cx, body));
+        let work = tokio::time::timeout(time, crate::dispatch::run(cx, body));
         let result = if large {
             match inner.heavy_turn(&cx.user).await {
                 Ok(_turn) => wait_aside(work).await,
@@ -248,12 +242,6 @@ impl Server {
                 Err(Status::timeout(message, 0))
             }
         };
-        if let Some(record) = record {
-            record.annotate(std::mem::take(&mut *cx.annotations.lock()));
-        }
-        if let Some(operations) = operations {
-            operations.each = std::mem::take(&mut *cx.operations.lock());
-        }
         let warnings = std::mem::take(&mut *cx.warnings.lock());
         let response = match result {
             Ok(response) => response,
@@ -270,46 +258,29 @@ impl Server {
 }
 
 impl Inner {
-    /// The body of a request and its turn: a client that sends slowly keeps no one else out.
+    /// The body of a request and its turn: a client that sends slowly keeps no one else out. What they count as is noted.
     async fn admitted<B>(
         &self,
         user: &User,
         info: &RequestInfo,
-        class: Option<&Class>,
         body: &mut Option<B>,
         headers: &HeaderMap,
-        record: &mut Option<Record>,
-    ) -> Result<(Bytes, (heavy::Bytes, Option<Pass>)), Status>
+        noted: &mut Noted,
+    ) -> Result<Bytes, Status>
     where
         B: http_body::Body,
         B::Error: std::fmt::Display,
     {
-        let (body, held) = self.received(user, body, headers, record).await?;
-        let pass = self.place(user, info, class).await?;
-        Ok((body, (held, pass)))
-    }
-
-    /// The body of a request, which counts as its user's until the second is dropped.
-    async fn received<B>(
-        &self,
-        user: &User,
-        body: &mut Option<B>,
-        headers: &HeaderMap,
-        record: &mut Option<Record>,
-    ) -> Result<(Bytes, heavy::Bytes), Status>
-    where
-        B: http_body::Body,
-        B::Error: std::fmt::Display,
-    {
-        let mut held = self.bodies.account(user);
+        let (held, pass) = noted.place.insert((self.bodies.account(user), None));
         let body = match body.take() {
-            Some(body) => read_body(body, &mut held).await?,
+            Some(body) => read_body(body, held).await?,
             None => Bytes::new(),
         };
-        if let Some(record) = record {
-            record.sent(headers, &body);
+        if let Some(record) = &mut noted.record {
+            record.sent(info, headers, &body);
         }
-        Ok((body, held))
+        *pass = self.place(user, info, noted.class.as_ref()).await?;
+        Ok(body)
     }
 
     /// Waits until it is a request's turn, if it has to wait for one.

@@ -24,6 +24,8 @@ pub struct Body {
     /// Whose answer it is, where that is known.
     pub user: Option<Arc<User>>,
     waiting: Option<Waiting>,
+    /// What is to be dropped when it has been sent, or is given up.
+    pub kept: Option<Box<dyn std::any::Any + Send>>,
 }
 
 /// A long answer lets others have their turn.
@@ -89,7 +91,7 @@ const TURN: usize = 4;
 
 impl From<Inner> for Body {
     fn from(inner: Inner) -> Body {
-        Body { inner, long: None, user: None, waiting: None }
+        Body { inner, long: None, user: None, waiting: None, kept: None }
     }
 }
 

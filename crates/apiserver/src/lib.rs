@@ -35,6 +35,7 @@ mod local;
 mod managed;
 mod media;
 mod metrics;
+mod noted;
 mod openapi;
 mod paths;
 pub mod pki;

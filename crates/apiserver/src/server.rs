@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
 use machinery::status::Status;
@@ -37,6 +37,9 @@ use crate::user::User;
 
 /// Who the server is to itself.
 pub(crate) const OWN: &str = "system:apiserver";
+
+/// How long it takes until somebody whom no turn was promised asks again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What a server is made of.
 pub struct Options {
@@ -387,7 +390,17 @@ impl Inner {
     pub async fn heavy_turn(&self, user: &User) -> Result<Option<Pass>, Status> {
         match user.name.as_str() {
             OWN => Ok(None),
-            name => self.heavy.enter(name).await.map(Some),
+            _ => self.heavy.enter(user.party()).await.map(Some),
+        }
+    }
+
+    /// The same for what has to be done, however long it takes until it may.
+    pub async fn heavy_turn_at_last(&self, user: &User) -> Option<Pass> {
+        loop {
+            match self.heavy_turn(user).await {
+                Ok(turn) => return turn,
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
         }
     }
 
@@ -466,7 +479,29 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use store::{Expect, Transaction};
+
+    /// Whoever may make service accounts may make many.
+    #[tokio::test]
+    async fn the_accounts_of_a_namespace_share_their_turns() {
+        let server = Server::start(Options::default()).await.unwrap().0;
+        let room = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut turns = Vec::new();
+        for n in 0..2 * room {
+            let robot = User::service_account("shop", &format!("r{n}"));
+            turns.extend(server.heavy_turn(&robot).now_or_never().map(|turn| turn.unwrap().unwrap()));
+        }
+        assert_eq!(turns.len(), (room * 3 / 4).max(1));
+        // what has to be done is done when there is a turn
+        let robot = User::service_account("shop", "last");
+        let mut last = Box::pin(server.heavy_turn_at_last(&robot));
+        assert!(last.as_mut().now_or_never().is_none());
+        let jane = User::new("jane", Vec::<String>::new());
+        assert!(room == 1 || server.heavy_turn(&jane).now_or_never().is_some());
+        drop(turns);
+        assert!(last.now_or_never().flatten().is_some());
+    }
 
     #[tokio::test]
     async fn a_namespace_that_goes_is_seen_to_go_whatever_others_noted_on_it() {

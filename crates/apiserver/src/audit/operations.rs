@@ -14,6 +14,7 @@ use crate::auth::authz::Decision;
 use crate::body::Body;
 use crate::request::RequestInfo;
 use crate::resource::Resource;
+use crate::server::Inner;
 use crate::user::User;
 
 /// What a request was made of, on its way into the log.
@@ -58,10 +59,10 @@ impl Operation {
         Envelope::scan(&self.sent).ok().map(|own| own.metadata.name.to_string()).filter(|name| !name.is_empty())
     }
 
-    /// The object it wrote, in the version that it was sent in.
-    async fn object(&self) -> Option<Value> {
+    /// What it wrote, in the version that it was sent in.
+    async fn shown(&self) -> Option<(Arc<Resource>, Arc<Entry>)> {
         let (resource, entry) = self.written.as_ref().filter(|(_, entry)| entry.value.len() <= bodies::MOST)?;
-        resource.read(&*resource.show_one(entry.clone()).await.ok()?).ok()
+        Some((resource.clone(), resource.show_one(entry.clone()).await.ok()?))
     }
 }
 
@@ -78,21 +79,32 @@ impl Operations {
 
 impl Audit {
     /// Writes what became of the operations.
-    pub async fn operations(&self, all: Operations, now: &str) {
+    pub async fn operations(&self, server: &Inner, all: Operations) {
+        let now = server.now_precisely();
         for operation in all.each {
             let decision = self.policy.decide(&all.user, &operation.info);
             let Some(mut record) = Record::new(all.event.clone(), decision, &operation.info) else { continue };
+            if !record.writes(record.last) {
+                continue;
+            }
             if let Some(name) = operation.new_name() {
                 record.event["objectRef"]["name"] = name.into();
             }
-            record.sent(&HeaderMap::new(), &operation.sent);
-            if record.level == Level::RequestResponse {
-                if let Some(object) = operation.object().await {
-                    record.event["responseObject"] = record.shown(object);
+            record.sent(&operation.info, &HeaderMap::new(), &operation.sent);
+            let written = if record.level == Level::RequestResponse { operation.shown().await } else { None };
+            let len = operation.written.as_ref().map_or(0, |(_, entry)| entry.value.len());
+            let weight = operation.sent.len() + written.as_ref().map_or(0, |_| len);
+            let now = now.clone();
+            self.put(server, Some(&all.user), weight, move || {
+                record.read_sent();
+                if record.level == Level::RequestResponse && len > 0 {
+                    let object = written.and_then(|(resource, entry)| resource.read(&entry).ok());
+                    record.show("responseObject", object, len);
                 }
-            }
-            record.annotate(operation.annotations);
-            self.stage(&mut record, "ResponseComplete", now.to_owned()).await;
+                record.annotate(operation.annotations);
+                Some(record.line(record.last, now))
+            })
+            .await;
         }
     }
 }
