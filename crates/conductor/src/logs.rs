@@ -1,6 +1,5 @@
 //! `conductor logs`: what the processes behind a claim say.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use conductor_managers::api::Failure;
 use serde_json::Value;
 
 use crate::manager::Cluster;
-use crate::out::{say, unread, write};
+use crate::out::{unread, write};
 
 /// Show the log of the process behind a claim, a resource or an implementation.
 ///
@@ -58,11 +57,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     ensure!(!files.is_empty(), "no process is behind {} {name}, as far as its status says", served.kind);
     for file in &files {
         let dir = file.parent().context("a log has a directory")?;
-        let tail = conductor_local::logs::tail(dir, args.lines);
-        let tail = tail.with_context(|| {
+        let tail = conductor_local::logs::tail_bytes(dir, args.lines);
+        let mut tail = tail.with_context(|| {
             format!("{} is no file of this machine; the log is where conductor up runs", file.display())
         })?;
-        say(&shown(&tail))?;
+        tail.push(b'\n');
+        write(&Shown::new().next(tail))?;
     }
     if args.follow {
         tokio::select! {
@@ -120,26 +120,83 @@ async fn files(api: &Api, object: &Value) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// What a process says, as a terminal may show it: who uses a database writes into its log, and does not steer whoever reads it.
-fn shown(said: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if !std::io::stdout().is_terminal() || !said.contains(steers) {
-        return said.into();
+/// What is done with what processes say before it is printed.
+struct Shown {
+    /// Whether a terminal shows it; whatever else reads it gets what was written.
+    terminal: bool,
+    /// The beginning of a character whose end is not written yet.
+    begun: Vec<u8>,
+}
+
+impl Shown {
+    fn new() -> Shown {
+        Shown { terminal: std::io::stdout().is_terminal(), begun: Vec::new() }
     }
-    said.chars().map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
+
+    /// As it may be shown: who uses a database writes into its log, and does not steer whoever reads it.
+    fn next(&mut self, said: Vec<u8>) -> Vec<u8> {
+        if !self.terminal {
+            return said;
+        }
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend(said);
+        let is_begun = |bytes: &[u8]| {
+            std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        };
+        let begun = (all.len().saturating_sub(3)..all.len()).find(|at| is_begun(&all[*at..]));
+        self.begun = all.split_off(begun.unwrap_or(all.len()));
+        let mut shown = String::new();
+        for c in String::from_utf8_lossy(&all).chars() {
+            match c.is_control() && !matches!(c, '\n' | '\t') {
+                true => shown.extend(c.escape_unicode()),
+                false => shown.push(c),
+            }
+        }
+        shown.into_bytes()
+    }
 }
 
 /// Prints what is appended, for ever. A log that was emptied is read from its beginning.
 async fn follow(path: &PathBuf) -> anyhow::Result<()> {
     let mut file = File::open(path)?;
     let mut at = file.seek(SeekFrom::End(0))?;
+    let mut shown = Shown::new();
     loop {
         tokio::time::sleep(Duration::from_millis(300)).await;
         if file.metadata()?.len() < at {
             at = file.seek(SeekFrom::Start(0))?;
+            shown.begun.clear();
         }
         let mut new = Vec::new();
         at += file.read_to_end(&mut new)? as u64;
-        write(shown(&String::from_utf8_lossy(&new)).as_bytes())?;
+        write(&shown.next(new))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(terminal: bool, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut shown = Shown { terminal, begun: Vec::new() };
+        pieces.iter().flat_map(|piece| shown.next(piece.to_vec())).collect()
+    }
+
+    #[test]
+    fn what_is_piped_is_what_was_written() {
+        let latin = &b"caf\xe9 \x1b[31m\n"[..];
+        assert_eq!(shown(false, &[latin]), latin);
+        assert_eq!(shown(false, &[&latin[..4], &latin[4..]]), latin);
+    }
+
+    #[test]
+    fn a_terminal_is_shown_whole_characters_and_is_not_steered() {
+        let text = "grün €5 🙂 ja\n";
+        for at in 0..text.len() {
+            let (one, two) = text.as_bytes().split_at(at);
+            assert_eq!(shown(true, &[one, &[], two]), text.as_bytes(), "in two at {at}");
+        }
+        assert_eq!(shown(true, &[b"a\x1b[31m\tb\n"]), b"a\\u{1b}[31m\tb\n");
+        assert_eq!(shown(true, &[b"caf\xe9", b" x\n"]), "caf\u{fffd} x\n".as_bytes());
     }
 }

@@ -308,7 +308,12 @@ fn a_mariadb_database_that_its_tenant_dropped_is_lost() {
 /// The login in a claim's Secret works, whatever is being rotated: if not, the Secret has another by now.
 fn login_works(world: &World) {
     let details = world.details(CLAIMS, "db");
-    if let Err(refused) = sql(&details, "select 1") {
+    let mut answer = sql(&details, "select 1");
+    // MariaDB does not tell who has which password: whoever is connected when the old one ends is ended once, and refused nothing
+    if answer.as_ref().is_err_and(|why| why.contains("ERROR 2013")) {
+        answer = sql(&details, "select 1");
+    }
+    if let Err(refused) = answer {
         assert_ne!(world.details(CLAIMS, "db"), details, "the claim's login is refused: {refused}");
     }
 }

@@ -209,6 +209,159 @@ fn nobody_is_connected_whose_claim_is_gone() {
     }
 }
 
+/// A transaction that is prepared, and so no session's.
+fn prepare(to: &BTreeMap<String, String>, gid: &str, statements: &str) {
+    let prepare = format!("begin; {statements}; prepare transaction '{gid}'; select 4");
+    assert_eq!(Session::open(to).expect("works").ask(&prepare).as_deref(), Some("4"), "{statements}");
+}
+
+#[test]
+fn nothing_that_is_prepared_keeps_a_postgres_database_from_going() {
+    if !has("hostile tenants", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server_with(&world, "PostgresInstance", json!({"max_prepared_transactions": "9"}));
+    let template = json!({"serverSecretRef": {"name": shared_secret("PostgresInstance")}});
+    let admin = world.secret("conductor-system", &shared_secret("PostgresInstance"));
+    sql(&admin, "create database everyones").expect("a superuser may");
+    for policy in ["Recycle", "Delete"] {
+        class(&world, &policy.to_lowercase(), policy, "PostgresDatabase", template.clone());
+    }
+    claim(&world, "other", json!({"class": "delete"}));
+    let other = world.details(CLAIMS, "other");
+    let held = "do $$ begin perform lo_create(0); end $$";
+    for (policy, shut) in [("Recycle", true), ("Delete", true), ("Delete", false)] {
+        claim(&world, "db", json!({"class": policy.to_lowercase()}));
+        let own = world.details(CLAIMS, "db");
+        let (path, _) = behind(&world, "db");
+        let database = &own["database"];
+        // by its owner, and by somebody whom that let in
+        sql(&own, &format!("grant connect on database {database} to {}", other["database"])).expect("an owner may");
+        prepare(&own, "mine", held);
+        prepare(&to_database(&other, database), "theirs", held);
+        prepare(&to_database(&other, "everyones"), "elsewhere", held);
+        if shut {
+            sql(&to_database(&own, "everyones"), &format!("alter database {database} allow_connections false"))
+                .expect("an owner may");
+        } else {
+            // what is to be changed first is held as well
+            prepare(&own, "login", &format!("set local role none; alter role {} password 'mine'", own["username"]));
+            prepare(&own, "database", &format!("alter database {database} connection limit 7"));
+        }
+        world.delete_now(&format!("{CLAIMS}/db"));
+        match policy {
+            "Recycle" => drop(world.until(&path, "scrubbed", |i| i["status"]["scrubbed"] == 1)),
+            _ => world.gone(&path),
+        }
+        let prepared = "select string_agg(gid, ' ') from pg_prepared_xacts";
+        assert_eq!(sql(&admin, prepared).as_deref(), Ok("elsewhere"), "{policy}: what is the other's stays");
+        sql(&to_database(&admin, "everyones"), "rollback prepared 'elsewhere'").expect("a superuser may");
+    }
+}
+
+#[test]
+fn a_rotation_leaves_what_an_application_has_prepared() {
+    if !has("prepared transactions", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    let template =
+        json!({"superuser": true, "rotationGraceSeconds": 0, "settings": {"max_prepared_transactions": "5"}});
+    class(&world, "mighty", "Delete", "PostgresInstance", template);
+    claim(&world, "db", json!({"class": "mighty", "engine": "postgres"}));
+    let first = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    sql(&first, "create table t (a int)").expect("may");
+    prepare(&first, "doubtful", "insert into t values (7)");
+    world.patch(&path, json!({"spec": {"rotate": 1}}));
+    let said = world.until(&path, "saying what it waits for", |i| condition(i, "Cleared")["reason"] == "Locked");
+    let message = condition(&said, "Cleared")["message"].clone();
+    assert!(says(&message, &first["username"]) && says(&message, "commit prepared"), "{message}");
+    assert!(ready(&said) && sql(&first, "select 1").is_err(), "the old login is shut all the same");
+    let second = world.details(CLAIMS, "db");
+    sql(&second, "commit prepared 'doubtful'").expect("it is there still");
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    assert_eq!(sql(&second, "select a from t").as_deref(), Ok("7"));
+
+    // whose time is over at once has no say any more
+    prepare(&second, "late", "insert into t values (8)");
+    let at_once = json!({"metadata": {"annotations": {"conductor.io/rotate-at-once": "2"}}, "spec": {"rotate": 2}});
+    world.patch(&path, at_once);
+    world.until(&path, "retired", |i| i["status"]["retired"] == 2);
+    let third = world.details(CLAIMS, "db");
+    assert_eq!(sql(&third, "select count(*) from pg_prepared_xacts").as_deref(), Ok("0"));
+}
+
+/// A rotation whose end takes more than one look ends nobody who has the new password.
+#[test]
+fn a_mariadb_session_with_the_new_password_is_not_ended() {
+    if !has("sessions of MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    class(&world, "own", "Delete", "MariaDBInstance", json!({"rotationGraceSeconds": 0}));
+    claim(&world, "db", json!({"class": "own"}));
+    let first = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    let mut old = Session::open(&first).expect("works");
+    world.patch(&path, json!({"spec": {"rotate": 1}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    assert_eq!(old.ask("select 1"), None, "who has the old one is");
+    let second = world.details(CLAIMS, "db");
+    let mut new = Session::open(&second).expect("works");
+    // as though somebody's rollback had taken longer
+    world.patch(&format!("{path}/status"), json!({"status": {"retired": 0}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    assert_eq!(new.ask("select 1").as_deref(), Some("1"));
+    // after something else was done to the user, nobody knows who is connected with what
+    world.patch(&path, json!({"spec": {"rotate": 2}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 2);
+    assert_eq!(new.ask("select 1"), None);
+}
+
+#[test]
+fn a_database_is_not_taken_for_gone_where_its_secret_names_another_server() {
+    if !has("two servers", POSTGRES) {
+        return;
+    }
+    let world = World::new();
+    shared_server(&world, "PostgresInstance");
+    let second = json!({
+        "apiVersion": "database.local.conductor.io/v1alpha1", "kind": "PostgresInstance",
+        "metadata": {"name": "second"}, "spec": {"superuser": true},
+    });
+    world.create(&format!("{INSTANCES}/postgresinstances"), &second);
+    world.until(&format!("{INSTANCES}/postgresinstances/second"), "ready", ready);
+    let servers = [shared_secret("PostgresInstance"), "second-postgresinstance".to_owned()]
+        .map(|name| world.secret("conductor-system", &name));
+    let login = |server: &BTreeMap<String, String>| {
+        let fields = ["host", "port", "username", "password", "database"].map(|key| (key, server[key].as_str()));
+        json!({"stringData": BTreeMap::from(fields)})
+    };
+    let secrets = "/api/v1/namespaces/conductor-system/secrets";
+    let mut secret = login(&servers[0]);
+    secret["metadata"] = json!({"name": "server"});
+    world.create(secrets, &secret);
+    class(&world, "shared", "Delete", "PostgresDatabase", json!({"serverSecretRef": {"name": "server"}}));
+    claim(&world, "db", json!({"class": "shared"}));
+    let own = world.details(CLAIMS, "db");
+    sql(&own, "create table t as select 7 as a").expect("may");
+    let (path, _) = behind(&world, "db");
+
+    world.patch(&format!("{secrets}/server"), login(&servers[1]));
+    let addresses = servers.each_ref().map(|server| format!("{}:{}", server["host"], server["port"]));
+    let both = |i: &Value| addresses.iter().all(|address| says(&condition(i, "Ready")["message"], address));
+    world.poke(&path);
+    world.until(&path, "said", |i| condition(i, "Ready")["reason"] == "Lost" && both(i));
+    world.delete(&format!("{CLAIMS}/db"));
+    world.until(&path, "refused", |i| condition(i, "Ready")["reason"] == "RemovalFailed" && both(i));
+    assert_eq!(sql(&own, "select a from t").as_deref(), Ok("7"), "nothing is done about it");
+    world.patch(&format!("{secrets}/server"), login(&servers[0]));
+    world.gone(&path);
+    assert_eq!(left_in_postgres(&world), "0");
+}
+
 #[test]
 fn no_tenant_keeps_its_login_by_shutting_its_database() {
     if !has("hostile tenants", POSTGRES) {

@@ -416,3 +416,31 @@ fn a_class_says_in_which_directory_its_images_are() {
     world.gone(&path);
     assert_eq!(fs::read_dir(&disk).expect("is there").count(), 0);
 }
+
+/// Conductor is killed while a volume grows, and less is asked for by then.
+#[test]
+fn what_has_begun_to_grow_is_not_cut() {
+    if !may_mount("interrupted growth") {
+        return;
+    }
+    let mut world = World::new();
+    let image = json!({
+        "apiVersion": "volume.local.conductor.io/v1alpha1", "kind": "ImageVolume", "metadata": {"name": "grown"},
+        "spec": {"size": "24Mi", "fileSystem": "ext4", "preallocate": true},
+    });
+    world.create(IMAGES, &image);
+    let path = format!("{IMAGES}/grown");
+    let made = world.until(&path, "ready", ready);
+    let file = PathBuf::from(made["status"]["image"]["path"].as_str().expect("says where"));
+    let at = PathBuf::from(made["status"]["volume"]["local"]["path"].as_str().expect("is local"));
+    world.kill_conductor();
+    File::options().write(true).open(&file).and_then(|file| file.set_len(64 << 20)).expect("may");
+    world.start_conductor();
+    world.poke(&path);
+    let grown = |i: &Value| ready(i) && i["status"]["capacity"]["storage"] == "64Mi";
+    world.until(&path, "grown to its end", grown);
+    assert_eq!(fs::metadata(&file).expect("is there").len(), 64 << 20);
+    assert!(fill(&at.join("all")) > 40 << 20, "what is said to be there is");
+    let said = world.until(&path, "saying so", |i| says(&condition(i, "Resized")["message"], "cannot shrink"));
+    assert!(ready(&said), "{said}");
+}

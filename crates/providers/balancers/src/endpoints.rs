@@ -156,11 +156,43 @@ impl Network<'_> {
             String::from_utf8(bytes).ok().filter(|pem| pem.contains("-----BEGIN "))
         };
         match part("tls.crt").zip(part("tls.key")) {
-            Some((_, key)) if key.contains("ENCRYPTED") => Err(format!(
-                "the key in Secret {secret} has a passphrase, which nobody can be asked for: store it without"
+            Some((certificate, _)) if certificate.contains("PRIVATE KEY-----") => Err(format!(
+                "Secret {secret} has a private key under tls.crt: leave the certificates there, and the key under tls.key"
+            )),
+            // of a certificate, too: whatever is in PEM can be so
+            Some(both) if [&both.0, &both.1].iter().any(|pem| pem.contains("ENCRYPTED")) => Err(format!(
+                "what is in Secret {secret} has a passphrase, which nobody can be asked for: store it without"
             )),
             Some((certificate, key)) => Ok(format!("{}\n{}\n", certificate.trim(), key.trim())),
             None => Err(format!("Secret {secret} has no certificate and key in PEM under tls.crt and tls.key")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_would_have_somebody_asked_for_a_passphrase_is_no_certificate() {
+        let block = |what: &str| format!("-----BEGIN {what}-----\nMIIB\n-----END {what}-----\n");
+        let (certificate, key, locked) = (block("CERTIFICATE"), block("PRIVATE KEY"), block("ENCRYPTED PRIVATE KEY"));
+        let old = "-----BEGIN CERTIFICATE-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: DES-EDE3-CBC,00\n\nMIIB\n-----END CERTIFICATE-----\n";
+        let check = |in_certificate: &str, in_key: &str, word: Option<&str>| {
+            let data = json!({"tls.crt": STANDARD.encode(in_certificate), "tls.key": STANDARD.encode(in_key)});
+            let secrets = [json!({"metadata": {"namespace": "a", "name": "tls"}, "data": data})];
+            let network = Network { secrets: &secrets, ..Network::default() };
+            let why = network.certificate("a", "tls").err();
+            assert_eq!(why.is_some(), word.is_some(), "{in_certificate}{in_key}");
+            assert!(why.as_deref().unwrap_or_default().contains(word.unwrap_or_default()), "{why:?}");
+        };
+        check(&certificate, &key, None);
+        check(&(certificate.clone() + &certificate), &key, None);
+        check(&certificate, &locked, Some("passphrase"));
+        check(&(certificate.clone() + &locked), &key, Some("private key under tls.crt"));
+        check(&(certificate.clone() + &key), &key, Some("private key under tls.crt"));
+        check(old, &key, Some("passphrase"));
     }
 }

@@ -27,6 +27,8 @@ const SERVERS: &str = "servers";
 const SOCKET_PATH: usize = 107 - 14;
 /// How long a start or reload may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a certificate is left out that was not read in time, which may have been for want of that alone.
+const UNREAD: Duration = Duration::from_secs(600);
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long until it is told once more to reload.
@@ -40,12 +42,15 @@ pub struct HAProxies {
     /// Tells when someone else changes a file.
     kept: conductor_local::Files,
     /// What HAProxy was found to say of certificates, by name and content.
-    tried: Mutex<HashMap<(String, String), Result<(), String>>>,
+    tried: Mutex<HashMap<(String, String), Tried>>,
     /// Files that someone else had changed, by the name of their process, until that is said.
     edited: Mutex<HashMap<String, Vec<String>>>,
     /// Processes that did not answer when they were last asked.
     silent: Mutex<HashSet<String>>,
 }
+
+/// What HAProxy was found to say of a certificate, and until when that holds, if not for good.
+type Tried = (Result<(), String>, Option<Instant>);
 
 /// What came of applying a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -349,7 +354,9 @@ impl HAProxies {
     /// Whether HAProxy takes a certificate; one that it does not take would keep it from starting.
     pub async fn check_certificate(&self, name: &str, certificate: &str, pem: &str) -> Result<(), String> {
         let key = (certificate.to_owned(), pem.to_owned());
-        if let Some(known) = self.tried.lock().get(&key) {
+        if let Some((known, until)) = self.tried.lock().get(&key)
+            && until.is_none_or(|until| Instant::now() < until)
+        {
             return known.clone();
         }
         let directory = self.directory(name);
@@ -368,28 +375,30 @@ impl HAProxies {
         };
         let path = trying().map_err(|e| e.to_string())?;
         let binary = haproxy().map_err(|lack| lack.to_string())?;
-        let mut command = tokio::process::Command::new(binary);
+        // in a session of its own it has no terminal to ask anybody for a passphrase
+        let mut command = tokio::process::Command::new("setsid");
         command
-            .args(["-c".as_ref(), "-f".as_ref(), path.as_os_str()])
+            .args([binary.as_os_str(), "-c".as_ref(), "-f".as_ref(), path.as_os_str()])
             .kill_on_drop(true)
             .stdin(std::process::Stdio::null());
         let output = tokio::time::timeout(PATIENCE, command.output()).await;
         let _ = fs::remove_file(directory.join("try.pem"));
         let _ = fs::remove_file(&path);
-        let output = output.map_err(|_| format!("it is not read within {} s", PATIENCE.as_secs()))?;
-        let output = output.map_err(|e| e.to_string())?;
-        let outcome = match output.status.success() {
-            true => Ok(()),
-            false => {
+        let tried = match output {
+            Err(_) => (Err(format!("it is not read within {} s", PATIENCE.as_secs())), Some(Instant::now() + UNREAD)),
+            Ok(output) => {
+                let output = output.map_err(|e| e.to_string())?;
                 let said = String::from_utf8_lossy(&output.stderr);
-                Err(what_is_wrong(&said, &directory.join("try.pem").display().to_string()))
+                let wrong = || what_is_wrong(&said, &directory.join("try.pem").display().to_string());
+                (output.status.success().then_some(()).ok_or_else(wrong), None)
             }
         };
-        let mut tried = self.tried.lock();
-        if tried.len() > 10_000 {
-            tried.clear();
+        let outcome = tried.0.clone();
+        let mut all = self.tried.lock();
+        if all.len() > 10_000 {
+            all.clear();
         }
-        tried.insert(key, outcome.clone());
+        all.insert(key, tried);
         outcome
     }
 

@@ -12,7 +12,8 @@ use crate::holdings::{Holdings, Need, Taken, covers};
 
 /// On an Ingress or a Service: the name of its IngressClaim.
 pub const CLAIM: &str = "network.conductor.io/claim";
-/// On an Ingress or a Service: a path that answers 2xx or 3xx while a backend is well; without, a connection is enough.
+/// On an Ingress or a Service: a path that answers 2xx or 3xx while a backend is well; without, a connection is enough. Of a Service with
+/// several ports it is asked on those that speak HTTP: their `appProtocol` is `http`, or, without one, their name is, or begins with `http-`.
 pub const HEALTH: &str = "network.conductor.io/health-path";
 
 /// A claim that a balancer serves.
@@ -147,7 +148,7 @@ impl Consumer<'_> {
     /// Ports that it asks for.
     fn ports(&self) -> impl Iterator<Item = u16> {
         let list = self.object["spec"]["ports"].as_array().filter(|_| self.kind == "Service");
-        let tcp = list.into_iter().flatten().filter(|p| matches!(text(&p["protocol"]), "" | "TCP"));
+        let tcp = list.into_iter().flatten().filter(|p| is_tcp(p));
         tcp.filter_map(|p| u16::try_from(p["port"].as_u64()?).ok())
     }
 }
@@ -186,6 +187,18 @@ fn certificates(ingress: &Value) -> Vec<(&str, Vec<String>)> {
         hosts
     };
     named.map(|tls| (text(&tls["secretName"]), hosts(tls))).collect()
+}
+
+fn is_tcp(port: &Value) -> bool {
+    matches!(text(&port["protocol"]), "" | "TCP")
+}
+
+/// Whether a port of a Service says that it can be asked over HTTP.
+fn speaks_http(port: &Value) -> bool {
+    match text(&port["appProtocol"]) {
+        "" => text(&port["name"]) == "http" || text(&port["name"]).starts_with("http-"),
+        protocol => protocol.eq_ignore_ascii_case("http"),
+    }
 }
 
 /// Whether a path can stand in a configuration file as it is; Ingress allows more than any path needs.
@@ -382,17 +395,22 @@ impl Step<'_, '_, '_> {
         true
     }
 
-    fn backend(&mut self, object: &Value, service: &Value) -> Option<String> {
-        let (name, port) = (text(&service["name"]), &service["port"]);
-        let mut health = text(&object["metadata"]["annotations"][HEALTH]);
-        if !health.is_empty() && !is_health(health) {
-            let shown: String = health.chars().take(100).collect();
-            self.refuse(format!(
-                "health path {shown:?} does not begin with /, is too long or has characters that no path needs: servers count as well \
-                 while they take connections"
-            ));
-            health = "";
+    /// The path that a consumer wants servers to be asked for; empty: none, or one that cannot be used.
+    fn health<'o>(&mut self, object: &'o Value) -> &'o str {
+        let health = text(&object["metadata"]["annotations"][HEALTH]);
+        if health.is_empty() || is_health(health) {
+            return health;
         }
+        let shown: String = health.chars().take(100).collect();
+        self.refuse(format!(
+            "health path {shown:?} does not begin with /, is too long or has characters that no path needs: servers count as well \
+             while they take connections"
+        ));
+        ""
+    }
+
+    fn backend(&mut self, health: &str, service: &Value) -> Option<String> {
+        let (name, port) = (text(&service["name"]), &service["port"]);
         let Work { network, rules, .. } = *self.work;
         match network.backend(&self.verdict.namespace, name, port, health, rules.external_names) {
             Ok((name, backend)) => {
@@ -412,6 +430,7 @@ impl Step<'_, '_, '_> {
             return;
         }
         let own = format!("Ingress {}", self.verdict.name);
+        let health = self.health(ingress);
         for (host, path, exact, backend) in wanted(ingress) {
             if !is_plain(path) || path.len() > LONGEST_PATH {
                 let path: String = path.chars().take(100).collect();
@@ -438,7 +457,7 @@ impl Step<'_, '_, '_> {
                 self.refuse(format!("{host}{path} has a backend that is no Service"));
                 continue;
             }
-            let Some(backend) = self.backend(ingress, &backend["service"]) else { continue };
+            let Some(backend) = self.backend(health, &backend["service"]) else { continue };
             if let Err(why) = self.work.taken.room(self.at, Need::Paths, 1) {
                 self.refuse(format!("{host}{path} is {why}"));
                 continue;
@@ -498,9 +517,18 @@ impl Step<'_, '_, '_> {
     }
 
     fn service(&mut self, service: &Value) {
+        let health = self.health(service);
+        let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let tcp: Vec<&Value> = ports.filter(|port| is_tcp(port)).collect();
+        let alone = tcp.len() == 1;
+        if !health.is_empty() && !alone && !tcp.iter().any(|port| speaks_http(port)) {
+            self.refuse(format!(
+                "health path {health:?} is asked on none of several ports: name those http, or set their appProtocol, that speak it"
+            ));
+        }
         for wanted in service["spec"]["ports"].as_array().into_iter().flatten() {
             let Some(port) = wanted["port"].as_u64().and_then(|p| u16::try_from(p).ok()) else { continue };
-            if !matches!(text(&wanted["protocol"]), "" | "TCP") {
+            if !is_tcp(wanted) {
                 self.refuse(format!("port {port} is {}: only TCP is carried", text(&wanted["protocol"])));
                 continue;
             }
@@ -513,7 +541,8 @@ impl Step<'_, '_, '_> {
                 continue;
             }
             let reference = serde_json::json!({"name": self.verdict.name, "port": {"number": port}});
-            let Some(backend) = self.backend(service, &reference) else { continue };
+            let health = if alone || speaks_http(wanted) { health } else { "" };
+            let Some(backend) = self.backend(health, &reference) else { continue };
             self.work.plan.listeners.insert(port, backend);
             self.verdict.ports.push(port);
         }

@@ -312,3 +312,30 @@ fn servers_are_asked_how_they_are_as_each_says_who_sends_requests_to_them() {
     let asked = |path: &str| config.matches(&format!("option httpchk GET '{path}'\n")).count();
     assert_eq!((asked("/nope"), asked("/healthz?full=1&x=y"), asked("/alive")), (1, 1, 1), "{config}");
 }
+
+#[test]
+fn a_service_with_several_ports_is_asked_how_it_is_where_it_speaks_http() {
+    let check = |ports: Value, expected: &[u16], said: &str| {
+        let mut service = service("a", "app", 1, &[]);
+        service["metadata"]["annotations"][HEALTH] = json!("/alive");
+        service["spec"]["ports"] = ports.clone();
+        let made = planned(&[], &[service], &Holdings::default());
+        let asked = |port: &&u16| !made.backends[&made.listeners[*port]].health.is_empty();
+        let asked: Vec<u16> = made.listeners.keys().filter(asked).copied().collect();
+        assert_eq!(asked, expected, "{ports}");
+        let why = refusals(&made, "app");
+        assert!(if said.is_empty() { why.is_empty() } else { why.contains(said) }, "{ports}: {why}");
+    };
+    check(json!([{"port": 8080}]), &[8080], "");
+    check(json!([{"name": "web", "port": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}]), &[8080], "only TCP");
+    let database = json!({"name": "db", "port": 5432});
+    check(json!([{"name": "http", "port": 8080}, database]), &[8080], "");
+    check(json!([{"name": "http-admin", "port": 8080}, {"name": "https", "port": 8443}, database]), &[8080], "");
+    check(json!([{"name": "web", "port": 8080, "appProtocol": "http"}, database]), &[8080], "");
+    check(
+        json!([{"name": "http", "port": 8080, "appProtocol": "kubernetes.io/h2c"}, database]),
+        &[],
+        "none of several",
+    );
+    check(json!([{"name": "web", "port": 8080}, database]), &[], "none of several");
+}

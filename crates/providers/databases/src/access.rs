@@ -168,7 +168,8 @@ impl Target<'_> {
                     login
                 }
             };
-            if retired && !cleared::<E>(E::retire(connect, &self.wanted(&login)).await, report)? {
+            let at_once = object.is_at_once(rotated);
+            if retired && !cleared::<E>(E::retire(connect, &self.wanted(&login), at_once).await, report)? {
                 report.status.remove("retired");
             }
             all.insert(uid, self.connection::<E>(&login));
@@ -318,7 +319,8 @@ impl Target<'_> {
             report.again = Some(Duration::from_secs(left).min(AGAIN));
             return Ok(());
         }
-        if !cleared::<E>(E::retire(connect, &self.wanted(login)).await, report)? {
+        let at_once = object.is_at_once(rotated);
+        if !cleared::<E>(E::retire(connect, &self.wanted(login), at_once).await, report)? {
             return Ok(());
         }
         report.status.insert("retired".into(), json!(rotated));

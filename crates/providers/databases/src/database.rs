@@ -27,6 +27,9 @@ const FOREIGN: &str = "Foreign";
 /// Where something of an object's own may be, in its status: said before anything is made.
 const SERVER: &str = "server";
 
+/// Why nothing is done about an object that was made in another server than the one its Secret names now.
+const MOVED: &str = "ServerChanged";
+
 /// How many may connect to one of them where it does not say.
 const CONNECTIONS: u32 = 20;
 
@@ -56,8 +59,8 @@ impl<E: Engine> Database<E> {
         let owner = installation.owner(&self.home, seen.whose());
         match owner {
             Owner::Other(why) => {
-                let (host, port) = (&shared.host, shared.port);
-                Err(Trouble::new(FOREIGN, format!("there is a database {database} on {host}:{port}: {why}")))
+                let address = shared.address();
+                Err(Trouble::new(FOREIGN, format!("there is a database {database} on {address}: {why}")))
             }
             owner => Ok((installation, owner)),
         }
@@ -121,23 +124,29 @@ impl<E: Engine> Database<E> {
         let connect = connector::<E>(&client, &shared, maintenance);
         let database = name_of(object);
         let seen = E::look(&connect, &database).await?;
+        let elsewhere = elsewhere(object, &seen, &shared, &spec);
         let (installation, owner) = self.owner(&seen, &database, &shared)?;
         let mark = installation.mark(object.uid());
         // what was never ready and does not say that it is done was only begun
         let mut size = seen.size.filter(|_| seen.comment == mark || object.was_ready());
         let scrub = object.scrub_wanted();
         if size.is_none() && object.was_ready() && scrub.is_none() {
-            let message = format!(
-                "its database {database} is gone from {}:{}: restore it from a backup, or delete the claim; it is not made anew and empty",
-                shared.host, shared.port
-            );
+            let message = elsewhere.unwrap_or_else(|| {
+                format!(
+                    "its database {database} is gone from {}: restore it from a backup, or delete the claim; it is not made anew and empty",
+                    shared.address()
+                )
+            });
             return Ok(Report::not_ready("Lost", message).again(Duration::from_secs(5)));
+        }
+        if let Some(why) = elsewhere {
+            return Err(Trouble::new(MOVED, why));
         }
         let create = size.is_none() || scrub.is_some();
         if create && object.status(SERVER).is_null() {
             // durable before anything of it can be there: who removes it knows whether there is anything to remove
             let mut report = Report::not_ready("Making", format!("{database} is going to be made"));
-            report.status.insert(SERVER.into(), json!(format!("{}:{}", shared.host, shared.port)));
+            report.status.insert(SERVER.into(), json!(shared.address()));
             return Ok(report.again(Duration::ZERO));
         }
         if scrub.is_some() {
@@ -180,6 +189,8 @@ impl<E: Engine> Database<E> {
             report.attributes.insert("engine".into(), json!(engine));
         }
         report.attributes.insert("version".into(), json!(E::version(&connect).await?));
+        // its server may have another address by now
+        report.status.insert(SERVER.into(), json!(shared.address()));
         let storage = bytes(&spec.storage)?.map(|bytes| (spec.storage.clone(), bytes));
         tell_size(&mut report, storage, size.unwrap_or(0), object);
         Ok(report)
@@ -194,7 +205,11 @@ impl<E: Engine> Database<E> {
             let client = E::client()?;
             let (shared, maintenance) = self.shared(object, &spec).await?;
             let (connect, database) = (connector::<E>(&client, &shared, maintenance), name_of(object));
-            self.owner(&E::look(&connect, &database).await?, &database, &shared)?;
+            let seen = E::look(&connect, &database).await?;
+            if let Some(why) = elsewhere(object, &seen, &shared, &spec) {
+                return Err(Trouble::new(MOVED, why));
+            }
+            self.owner(&seen, &database, &shared)?;
             E::erase(&connect, &database).await.map_err(Trouble::from)
         };
         outcome.await.map_err(|mut trouble| {
@@ -207,6 +222,17 @@ impl<E: Engine> Database<E> {
 /// Whether anything was ever begun for it in a server. What was made before servers were noted has a Secret or was ready.
 fn may_be_there(object: &Object) -> bool {
     !object.status(SERVER).is_null() || object.was_ready() || !object.status("connectionSecretRef").is_null()
+}
+
+/// Why an object of which nothing is in its server may have something in another: it was made there.
+fn elsewhere(object: &Object, seen: &Seen, shared: &Shared, spec: &DatabaseSpec) -> Option<String> {
+    let (made, now, secret) = (object.status(SERVER).as_str()?, shared.address(), &spec.server_secret_ref.name);
+    (made != now && *seen == Seen::default()).then(|| {
+        format!(
+            "it was made on {made}, and Secret {secret} names {now}, where nothing of it is: have the Secret name {made} again, or bring \
+             what is there to {now}"
+        )
+    })
 }
 
 /// What an audit says of an object whose database is another's.
@@ -296,7 +322,7 @@ impl<E: Engine> Kind for Database<E> {
                 let known = |name: &str| objects.iter().any(|object| name.starts_with(&name_of(object)));
                 for (what, name) in marked.into_iter().filter(|(_, name)| !known(name)) {
                     found.push(Finding {
-                        object: format!("{what} {name} on {}:{}", shared.host, shared.port),
+                        object: format!("{what} {name} on {}", shared.address()),
                         invariant: format!("no-leftover-{what}"),
                         message: format!("no {} has it: drop it", E::DATABASE.kind),
                     });
@@ -323,6 +349,26 @@ mod tests {
         };
         check(&[("host", "db")], "username");
         check(&[("host", "db"), ("port", "x")], "port");
+    }
+
+    #[test]
+    fn what_was_made_on_another_server_is_not_taken_for_gone() {
+        let login = Login { username: "admin".into(), password: "x".into() };
+        let shared = Shared { host: "new".into(), port: 5432, login };
+        let spec = DatabaseSpec::default();
+        let check = |server: serde_json::Value, seen: &Seen, expected: bool| {
+            let object = Object(json!({"status": {"server": server}}));
+            let why = elsewhere(&object, seen, &shared, &spec);
+            assert_eq!(why.is_some(), expected, "{server} {seen:?}");
+            assert!(why.is_none_or(|why| why.contains("old:5432") && why.contains("new:5432")));
+        };
+        let nothing = Seen::default();
+        check(json!("old:5432"), &nothing, true);
+        check(json!("new:5432"), &nothing, false);
+        check(json!(null), &nothing, false);
+        // it moved with its server, or what is left of it did
+        check(json!("old:5432"), &Seen { size: Some(1), ..nothing.clone() }, false);
+        check(json!("old:5432"), &Seen { mark: "conductor".into(), ..nothing }, false);
     }
 
     #[test]

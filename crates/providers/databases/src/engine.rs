@@ -211,6 +211,13 @@ pub struct Shared {
     pub login: Login,
 }
 
+impl Shared {
+    /// Host and port.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
 /// Configuration: what can be changed while the server runs, and what it must be started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
@@ -323,8 +330,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Sees to it that as many can connect as should.
     fn limit(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
 
-    /// Lets only the current login work, of those of its user.
-    fn retire(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>) -> impl Answer<()>;
+    /// Lets only the current login work, of those of its user. What others have prepared to commit is theirs to end, unless their time is
+    /// over `at_once`.
+    fn retire(connect: &(dyn Fn(Option<&str>) -> Client + Sync), access: &Access<'_>, at_once: bool)
+    -> impl Answer<()>;
 
     /// Ends the logins of a database's claims, all but those of the users that are kept, and whatever is done with them. What was made
     /// with them stays the database's.

@@ -13,7 +13,9 @@ use conductor_local::{Account, Lack, Program, Stop, Trouble, lack};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 
-use self::users::{MARKER_HOST, claim_users, end_sessions, hashes, markers, marking, prepared};
+use self::users::{
+    MARKER_HOST, NOBODYS, claim_users, end_sessions, hashes, is_settled, markers, marking, prepared, see_ended,
+};
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::Login;
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Seen, Server, said_version, satisfies};
@@ -226,8 +228,9 @@ impl Engine for MariaDb {
         }
         sql += &format!(
             "create user if not exists '{username}'@'%';\n\
-             alter user '{username}'@'%' identified by '{password}' with max_user_connections {} account unlock;\n\
+             alter user '{username}'@'%' identified via {} or {NOBODYS} with max_user_connections {} account unlock;\n\
              grant all on `{}`.* to '{username}'@'%';\n",
+            using(password),
             connections.unwrap_or(0),
             // a name in a grant is a pattern
             database.replace('_', "\\_"),
@@ -253,21 +256,25 @@ impl Engine for MariaDb {
 
     async fn add_login(connect: Connect<'_>, access: &Access<'_>, current: Option<&Login>) -> Result<(), Refused> {
         let Login { username, password } = access.login;
-        let using = |password: &str| format!("password('{password}')");
         let mut ways = match current {
             Some(current) => vec![using(&current.password)],
             None => {
                 let sql = format!("select priv from mysql.global_priv where user = '{username}' and host = '%';\n");
                 let kept = connect(None).run(&sql).await?;
-                hashes(&kept.concat()).into_iter().map(|hash| format!("'*{hash}'")).collect()
+                hashes(&kept.concat())
+                    .into_iter()
+                    .map(|hash| format!("mysql_native_password using '*{hash}'"))
+                    .collect()
             }
         };
         if ways.is_empty() {
             return MariaDb::bring(connect, access, false).await;
         }
         ways.push(using(password));
-        let ways = ways.iter().map(|way| format!("mysql_native_password using {way}")).collect::<Vec<_>>().join(" or ");
-        connect(None).run(&format!("alter user '{username}'@'%' identified via {ways};\n")).await.map(drop)
+        connect(None)
+            .run(&format!("alter user '{username}'@'%' identified via {};\n", ways.join(" or ")))
+            .await
+            .map(drop)
     }
 
     async fn limit(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
@@ -281,12 +288,22 @@ impl Engine for MariaDb {
         connect(None).run(&sql).await.map(drop)
     }
 
-    async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+    async fn retire(connect: Connect<'_>, access: &Access<'_>, _: bool) -> Result<(), Refused> {
         let Login { username, password } = access.login;
         let client = connect(None);
-        client.run(&format!("alter user '{username}'@'%' identified by '{password}';\n")).await?;
-        // which password somebody is connected with cannot be told
-        end_sessions(&client, std::slice::from_ref(username)).await
+        let sql = format!(
+            "select password('{password}');\nselect priv from mysql.global_priv where user = '{username}' and host = '%';\n"
+        );
+        if !is_settled(&client.run(&sql).await?) {
+            // which password somebody is connected with cannot be told: everyone is ended, and who comes then has the new one
+            let sql = format!(
+                "alter user '{username}'@'%' identified via {} or {NOBODYS};\nkill user '{username}';\n\
+                 alter user '{username}'@'%' identified by '{password}';\n",
+                using(password)
+            );
+            client.run(&sql).await?;
+        }
+        see_ended(&client, username).await
     }
 
     async fn dismiss(connect: Connect<'_>, database: &str, kept: &[String]) -> Result<(), Refused> {
@@ -387,6 +404,11 @@ impl Engine for MariaDb {
         let first = rows.first().map(String::as_str).unwrap_or_default();
         Ok(first.split('-').next().unwrap_or_default().to_owned())
     }
+}
+
+/// A password as a way in.
+fn using(password: &str) -> String {
+    format!("mysql_native_password using password('{password}')")
 }
 
 /// Who waits for a lock stands in everyone's way.

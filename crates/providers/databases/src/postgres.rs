@@ -18,7 +18,7 @@ use conductor_local::{Account, Lack, Program, Stop, Trouble, inside, lack};
 use rustix::process::Signal;
 
 use self::configuration::{altered_in, arguments};
-use self::logins::{end, end_sessions, leave, logins, roll_back, shut, user_of};
+use self::logins::{end, end_sessions, leave, logins, roll_back, roll_back_all, shut, user_of};
 use crate::client::{Client, Refused, nobody};
 use crate::credentials::Login;
 use crate::engine::{Access, Configuration, Engine, InstanceSpec, Names, Place, Seen, Server, said_version, satisfies};
@@ -320,32 +320,45 @@ impl Engine for Postgres {
         connect(None).run(&sql).await.map(drop)
     }
 
-    async fn retire(connect: Connect<'_>, access: &Access<'_>) -> Result<(), Refused> {
+    async fn retire(connect: Connect<'_>, access: &Access<'_>, at_once: bool) -> Result<(), Refused> {
         let Access { database, login, .. } = access;
         let mut others = logins(&connect(None), database).await?;
         others.retain(|name| *name != login.username && user_of(name) == user_of(&login.username));
-        end(connect, database, &others).await
+        end(connect, database, &others, at_once).await
     }
 
     async fn dismiss(connect: Connect<'_>, database: &str, kept: &[String]) -> Result<(), Refused> {
         let mut others = logins(&connect(None), database).await?;
         others.retain(|name| user_of(name).is_some_and(|user| user != database && !kept.iter().any(|k| k == user)));
-        end(connect, database, &others).await
+        end(connect, database, &others, true).await
     }
 
     async fn erase(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
         let client = connect(None);
-        let mut roles = logins(&client, database).await?;
-        let numbers = shut(&client, &roles).await?;
-        roles.push(database.to_owned());
-        roll_back(connect, &roles).await?;
-        // its owner can call it a template, and nobody drops those; one that a killed server left half dropped can only be dropped
-        let sql = format!(
+        let logins = logins(&client, database).await?;
+        let roles: Vec<String> = logins.iter().cloned().chain([database.to_owned()]).collect();
+        // its owner can shut it, and call it a template, and nobody drops those; one that a killed server left half dropped can only be
+        // dropped
+        let open = format!(
             "select 'alter database {database} {OPEN}' where exists \
-             (select from pg_catalog.pg_database where datname = '{database}' and datconnlimit <> -2) \\gexec\n\
-             drop database if exists {database} with (force);\n"
+             (select from pg_catalog.pg_database where datname = '{database}' and datconnlimit <> -2) \\gexec\n"
         );
-        client.run(&sql).await?;
+        // what is prepared can hold the logins and the database themselves, and is rolled back where it was: both are tried before, and
+        // done after
+        let tried = shut(&client, &logins).await;
+        for tried in [tried.as_ref().map(drop).map_err(Clone::clone), client.run(&open).await.map(drop)] {
+            match tried {
+                Err(Refused::Locked(_)) => {}
+                tried => tried?,
+            }
+        }
+        roll_back(connect, &roles).await?;
+        roll_back_all(connect, database).await?;
+        let numbers = match tried {
+            Ok(numbers) => numbers,
+            Err(_) => shut(&client, &logins).await?,
+        };
+        client.run(&format!("{open}drop database if exists {database} with (force);\n")).await?;
         leave(connect, &roles).await?;
         let sql: String = roles.iter().map(|role| format!("drop role if exists {role};\n")).collect();
         client.run(&sql).await?;

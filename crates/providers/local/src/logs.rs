@@ -40,13 +40,22 @@ pub(crate) fn bound(dir: &Path) -> io::Result<()> {
 
 /// The last lines of a log, at most `lines` of them and 64 KiB.
 pub fn tail(dir: &Path, lines: usize) -> io::Result<String> {
-    let text = since(dir, 0)?;
-    let all: Vec<&str> = text.lines().collect();
-    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+    Ok(String::from_utf8_lossy(&tail_bytes(dir, lines)?).into_owned())
+}
+
+/// The same as it was written, whatever that is.
+pub fn tail_bytes(dir: &Path, lines: usize) -> io::Result<Vec<u8>> {
+    let said = read(dir, 0)?;
+    let all: Vec<&[u8]> = said.trim_ascii_end().split(|byte| *byte == b'\n').collect();
+    Ok(all[all.len().saturating_sub(lines)..].join(&b'\n'))
 }
 
 /// What was said since a log was so long, at most 64 KiB; all of it where it was emptied since then.
 pub(crate) fn since(dir: &Path, begin: u64) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&read(dir, begin)?).trim_end().to_owned())
+}
+
+fn read(dir: &Path, begin: u64) -> io::Result<Vec<u8>> {
     const SEEN: u64 = 64 << 10;
     let mut file = File::open(path(dir))?;
     let length = file.metadata()?.len();
@@ -54,7 +63,7 @@ pub(crate) fn since(dir: &Path, begin: u64) -> io::Result<String> {
     file.seek(SeekFrom::Start(begin.max(length.saturating_sub(SEEN))))?;
     let mut bytes = Vec::new();
     file.take(SEEN).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -68,6 +77,9 @@ mod tests {
         let mut writer = open(dir.path()).expect("opens");
         writer.write_all(b"one\ntwo\nthree\n").expect("writes");
         assert_eq!(tail(dir.path(), 2).expect("reads"), "two\nthree");
+        writer.write_all(b"caf\xe9\n").expect("writes");
+        assert_eq!(tail_bytes(dir.path(), 2).expect("reads"), b"three\ncaf\xe9");
+        assert_eq!(tail(dir.path(), 1).expect("reads"), "caf\u{fffd}");
         writer.write_all(&vec![b'x'; MOST as usize]).expect("writes");
         bound(dir.path()).expect("bounds");
         for kept in ["log", "log.1"] {

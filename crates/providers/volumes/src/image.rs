@@ -4,8 +4,8 @@
 //! ImageVolume, and nothing here ever replaces a file that exists. A file with another uid is someone else's.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FallocateFlags, RenameFlags};
@@ -203,16 +203,25 @@ impl Wanted<'_> {
         File::open(directory).and_then(|d| d.sync_all()).map_err(|e| self.error(e))
     }
 
+    /// Makes a file as long as wanted and takes its blocks. One that is longer stays so: there is a file system in it, and data.
     fn allocate(&self, file: &File) -> Result<(), ImageError> {
-        file.set_len(self.size).map_err(|e| self.error(e))?;
+        let length = self.length(file)?;
+        if length < self.size {
+            file.set_len(self.size).map_err(|e| self.error(e))?;
+        }
         if self.preallocate {
             let disk = rustix::fs::fstatvfs(file).map_err(|e| self.error(e.into()))?;
             if !has_room(self.missing(file)?, disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize) {
                 return Err(self.error(io::ErrorKind::StorageFull.into()));
             }
-            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, self.size).map_err(|e| self.error(e.into()))?;
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, length.max(self.size))
+                .map_err(|e| self.error(e.into()))?;
         }
         Ok(())
+    }
+
+    fn length(&self, file: &File) -> Result<u64, ImageError> {
+        file.metadata().map(|meta| meta.len()).map_err(|e| self.error(e))
     }
 
     /// Takes those of its blocks from the disk that it should have and has not.
@@ -230,8 +239,8 @@ impl Wanted<'_> {
 
     /// How much of it has no place on the disk.
     fn missing(&self, file: &File) -> Result<u64, ImageError> {
-        let there = rustix::fs::fstat(file).map_err(|e| self.error(e.into()))?;
-        Ok(self.size.saturating_sub(u64::try_from(there.st_blocks).unwrap_or(0) * 512))
+        let there = file.metadata().map_err(|e| self.error(e))?;
+        Ok(self.size.max(there.len()).saturating_sub(there.blocks() * 512))
     }
 
     /// Puts a new, empty file system into a file, over whatever is in it.
@@ -256,8 +265,8 @@ impl Wanted<'_> {
 
     /// Grows the image to the size wanted, and its file system with it. `point` is where it is mounted; it is there again afterwards.
     pub fn grow(&self, point: &Path, options: &[String]) -> Result<(), ImageError> {
-        let mut file = OpenOptions::new().write(true).open(self.path).map_err(|e| self.error(e))?;
-        if file.seek(SeekFrom::End(0)).map_err(|e| self.error(e))? < self.size || self.preallocate {
+        let file = OpenOptions::new().write(true).open(self.path).map_err(|e| self.error(e))?;
+        if self.length(&file)? < self.size || self.preallocate {
             self.allocate(&file)?;
             file.sync_all().map_err(|e| self.error(e))?;
         }
@@ -330,6 +339,23 @@ mod tests {
         let wanted = Wanted { path: &path, size: 1 << 43, file_system: FileSystem::Ext4, uid: UID, preallocate: true };
         let error = wanted.make().expect_err("no machine has that");
         assert!(matches!(error, ImageError::NoRoom(..)), "{error}");
+    }
+
+    #[test]
+    fn an_image_that_is_longer_than_wanted_is_not_cut() {
+        const MIB: usize = 1 << 20;
+        let directory = tempfile::tempdir().expect("is made");
+        let path = directory.path().join("image");
+        // grown before, written to beyond what is wanted, and some of it given back
+        let data = vec![7u8; 2 * MIB];
+        let file = File::create(&path).expect("is made");
+        file.set_len(4 * MIB as u64).and_then(|()| file.write_all_at(&data, 2 * MIB as u64)).expect("is written");
+        let wanted = Wanted { path: &path, size: 2 << 20, file_system: FileSystem::Ext4, uid: UID, preallocate: true };
+        wanted.reserve().expect("is reserved");
+        let meta = file.metadata().expect("is there");
+        assert_eq!(meta.len(), 4 << 20);
+        assert!(meta.blocks() * 512 >= 4 << 20, "all of it is reserved: {}", meta.blocks());
+        assert!(fs::read(&path).expect("is read")[2 * MIB..] == data);
     }
 
     #[test]

@@ -7,6 +7,18 @@ use crate::installation::is_mark;
 /// Where a marker is from: nobody logs in as one, from anywhere.
 pub(super) const MARKER_HOST: &str = "localhost";
 
+/// A way in that is nobody's. Beside a user's password it says that somebody may be connected with another, and is to be ended when that one's
+/// time is over.
+pub(super) const NOBODYS: &str = "mysql_native_password using 'invalid'";
+
+/// Whether a user has one password only, and nobody is connected with another unless he was ended: `answer` is the hash of that password, and
+/// what the server keeps about the user.
+pub(super) fn is_settled(answer: &[String]) -> bool {
+    let Some((wanted, kept)) = answer.split_first() else { return false };
+    let kept = kept.concat();
+    hashes(&kept) == hashes(wanted) && !kept.contains("\"invalid\"")
+}
+
 /// The hashes of the passwords that work, in what a server keeps about a user.
 pub(super) fn hashes(kept: &str) -> Vec<&str> {
     let each = kept.split('*').skip(1).filter_map(|rest| rest.get(..40));
@@ -47,9 +59,9 @@ pub(super) async fn marking(client: &Client, database: &str, mark: &str) -> Resu
             let other = others.next().map(String::as_str).unwrap_or_default();
             format!("rename user '{other}'@'{MARKER_HOST}' to '{marker}'@'{MARKER_HOST}';\n")
         }
-        None => format!(
-            "create user if not exists '{marker}'@'{MARKER_HOST}' identified via mysql_native_password using 'invalid' account lock;\n"
-        ),
+        None => {
+            format!("create user if not exists '{marker}'@'{MARKER_HOST}' identified via {NOBODYS} account lock;\n")
+        }
     };
     sql.extend(others.map(|other| format!("drop user if exists '{other}'@'{MARKER_HOST}';\n")));
     Ok(sql)
@@ -72,6 +84,20 @@ pub(super) async fn end_sessions(client: &Client, users: &[String]) -> Result<()
         left = ids(&client.run(&sql).await?);
     }
     Err(Refused::Locked(format!("a session of {} that was ended", users.join(", "))))
+}
+
+/// Sees those gone who were connected as a user and have been ended; others may be.
+pub(super) async fn see_ended(client: &Client, user: &str) -> Result<(), Refused> {
+    let sql = format!(
+        "select id from information_schema.processlist where user = '{user}' and command in ('Killed', 'Busy');\n"
+    );
+    for _ in 0..ENDS.0 {
+        if client.run(&sql).await?.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(ENDS.1).await;
+    }
+    Err(Refused::Locked(format!("a session of {user} that was ended")))
 }
 
 /// What is held when nobody is connected: transactions that were prepared outlive sessions and servers, and MariaDB does not tell whose they
@@ -99,6 +125,25 @@ mod tests {
         );
         assert_eq!(hashes(&kept), [one, two.as_str()]);
         assert!(hashes("{}").is_empty());
+    }
+
+    #[test]
+    fn a_user_is_settled_with_one_password_and_nothing_beside_it() {
+        let (one, two) = ("0".repeat(40), "F".repeat(40));
+        let check = |kept: String, expected: bool| {
+            assert_eq!(is_settled(&[format!("*{one}"), kept.clone()]), expected, "{kept}");
+        };
+        check(format!(r#"{{"authentication_string":"*{one}","auth_or":[{{}}]}}"#), true);
+        check(format!(r#"{{"authentication_string":"*{two}"}}"#), false);
+        check(
+            format!(r#"{{"authentication_string":"*{one}","auth_or":[{{}},{{"authentication_string":"*{two}"}}]}}"#),
+            false,
+        );
+        check(
+            format!(r#"{{"authentication_string":"*{one}","auth_or":[{{}},{{"authentication_string":"invalid"}}]}}"#),
+            false,
+        );
+        assert!(!is_settled(&[]) && !is_settled(&[format!("*{one}")]), "one who is not there is not");
     }
 
     #[test]

@@ -5,13 +5,30 @@ use crate::client::{Client, ENDS, Refused};
 use crate::credentials::{is_claim_user, plain};
 
 /// Ends logins of a database: nobody is connected with them any more, and what they own is the database's. What somebody's transaction
-/// holds is left until it ends; the login is shut all the same.
-pub(super) async fn end(connect: Connect<'_>, database: &str, logins: &[String]) -> Result<(), Refused> {
-    shut(&connect(None), logins).await?;
-    roll_back(connect, logins).await?;
+/// holds is left until it ends; the login is shut all the same. What they have prepared is rolled back `at_once`, or left to who is in doubt
+/// about it.
+pub(super) async fn end(connect: Connect<'_>, database: &str, logins: &[String], at_once: bool) -> Result<(), Refused> {
+    match shut(&connect(None), logins).await {
+        // what is prepared can hold the logins themselves
+        Err(Refused::Locked(_)) if at_once => {
+            roll_back(connect, logins).await?;
+            shut(&connect(None), logins).await?;
+        }
+        shut => drop(shut?),
+    }
+    let doubted = match at_once {
+        true => roll_back(connect, logins).await.map(|()| Vec::new())?,
+        false => preparers(&connect(None), logins).await?,
+    };
     // as little as can be is done in the database itself, whose owner is anyone
     let mut locked = Ok(());
     for login in logins {
+        if doubted.contains(login) {
+            locked = Err(Refused::Locked(format!(
+                "what login {login} has prepared (pg_prepared_xacts has it: end it as a superuser with commit prepared or rollback prepared)"
+            )));
+            continue;
+        }
         match inherit(connect, database, login).await {
             Err(Refused::Locked(_)) => locked = Err(Refused::Locked(format!("what login {login} has left"))),
             other => other?,
@@ -55,7 +72,16 @@ pub(super) async fn end_sessions(client: &Client, numbers: &[String]) -> Result<
     Err(Refused::Locked("a session that was ended".into()))
 }
 
-/// Rolls back what roles have prepared, in whatever database: it is no session's, outlives them all, and holds what it holds.
+/// Which of these roles have prepared something: it is no session's, outlives them all, and holds what it holds.
+async fn preparers(client: &Client, roles: &[String]) -> Result<Vec<String>, Refused> {
+    if roles.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!("select distinct owner from pg_catalog.pg_prepared_xacts where owner in ({});\n", listed(roles));
+    client.run(&sql).await
+}
+
+/// Rolls back what roles have prepared, in whatever database.
 pub(super) async fn roll_back(connect: Connect<'_>, roles: &[String]) -> Result<(), Refused> {
     if roles.is_empty() {
         return Ok(());
@@ -76,6 +102,18 @@ pub(super) async fn roll_back(connect: Connect<'_>, roles: &[String]) -> Result<
         connect(a_name(place)).run(&sql).await?;
     }
     Ok(())
+}
+
+/// Rolls back what anybody has prepared in a database that is to go, which it could not otherwise: its owner may have let others in.
+pub(super) async fn roll_back_all(connect: Connect<'_>, database: &str) -> Result<(), Refused> {
+    let any = format!("select 1 from pg_catalog.pg_prepared_xacts where database = '{database}' limit 1;\n");
+    if connect(None).run(&any).await?.is_empty() {
+        return Ok(());
+    }
+    // the server itself reads what it answers here: names of anyone's, quoted, which no client sees as its own commands
+    let sql = "select 'set role ' || pg_catalog.quote_ident(owner), 'rollback prepared ' || pg_catalog.quote_literal(gid), 'reset role' \
+               from pg_catalog.pg_prepared_xacts where database = pg_catalog.current_database() \\gexec\n";
+    connect(Some(database)).run(sql).await.map(drop)
 }
 
 /// The name of a database; what reads as more than that is none to the client.

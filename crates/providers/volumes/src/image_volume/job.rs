@@ -280,6 +280,8 @@ impl Job {
                 amount(size)
             )));
         }
+        // what has begun to grow grows to its end, though less is asked for by now: only then it is known what it has
+        let size = size.max(length);
         let wanted = self.wanted(path, size)?;
         let grown = match known == size {
             // whoever writes to it may have given some of it back
