@@ -282,7 +282,7 @@ async fn watches_have_an_end() {
     };
     let (started, complete) = ((json!("ResponseStarted"), json!(200)), (json!("ResponseComplete"), json!(200)));
     let (maps, secrets) = (watch(MAPS).await, watch(SECRETS).await);
-    assert_eq!(stages(MAPS).await, [started.clone()]);
+    assert_eq!(stages(MAPS).await, std::slice::from_ref(&started));
     assert_eq!(stages(SECRETS).await, []);
     drop((maps, secrets));
     while stages(SECRETS).await.is_empty() || stages(MAPS).await.len() < 2 {

@@ -3,7 +3,7 @@
 use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::matching::{Decision, Reason, Summary};
 use conductor_claims::volumes::{
-    GROW, IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene,
+    GROW, IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, is_behind,
     is_overcharged, made_name, volume, volume_claim, volume_claim_held, wants_more,
 };
 use serde_json::Value;
@@ -188,7 +188,8 @@ impl Desk {
         let behind: Value = serde_json::from_str(text(&annotations[IMPLEMENTATION])).unwrap_or_default();
         let part = |key: &str| text(&behind[key]);
         (self.cx.follow)(part("apiVersion"), part("kind"));
-        self.cx.provisioner.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await
+        let live = self.cx.provisioner.get(part("apiVersion"), part("kind"), part("namespace"), part("name")).await?;
+        Ok(live.filter(|live| is_behind(live, volume)))
     }
 
     pub(crate) async fn volume(&self, name: &str, fresh: bool) -> Result<Outcome, Trouble> {

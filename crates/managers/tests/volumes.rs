@@ -291,3 +291,35 @@ async fn a_volume_has_the_attributes_that_its_claim_names() {
     cluster.until(&pvc("apps", "other"), "looked at", said).await;
     assert!(phase_is("Bound")(cluster.get(&pvc("apps", "cgold")).await.as_ref()));
 }
+
+/// Whoever makes volumes may write any name into one: what is behind another is not removed, asked for or shown by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_not_behind_another_by_saying_so() {
+    let cluster = Cluster::start(true).await;
+    cluster.namespace("apps").await;
+    let _managers = cluster.managers(Options::default()).await;
+    for object in class_of_volumes() {
+        cluster.create(&object).await;
+    }
+    let claim = cluster.create(&volume_claim("apps", "data", "5Gi", "nfs")).await;
+    let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().expect("a uid"));
+    let behind = common::target(RDS, "RDSInstance", "conductor-system", &name);
+    cluster.until(&behind, "made", |o| o.is_some()).await;
+    let ready = json!({"host": "nfs.example.com", "conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": ""}]});
+    cluster.patch(&behind.clone().status(), json!({"status": ready})).await;
+    let own = cluster.until(&pv(&name), "bound", phase_is("Bound")).await.expect("a volume");
+    let mut thief = volume("thief", "5Gi", "");
+    thief["metadata"]["annotations"] = json!({
+        "pv.kubernetes.io/provisioned-by": own["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"],
+        "conductor.io/implementation": own["metadata"]["annotations"]["conductor.io/implementation"],
+    });
+    thief["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+    cluster.create(&thief).await;
+    cluster.create(&volume_claim("apps", "other", "5Gi", "")).await;
+    cluster.until(&pvc("apps", "other"), "bound", phase_is("Bound")).await;
+    cluster.delete(&pvc("apps", "other")).await;
+    cluster.until(&pv("thief"), "gone with its claim", |o| o.is_none()).await;
+    let kept = cluster.until(&behind, "there", |o| o.is_some()).await.expect("an implementation");
+    assert!(kept["metadata"]["deletionTimestamp"].is_null(), "{kept}");
+    cluster.until(&pvc("apps", "data"), "bound", phase_is("Bound")).await;
+}

@@ -10,7 +10,7 @@ mod view;
 
 pub use keep::{GROW, is_overcharged, wants_more};
 pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim, volume_claim_held};
-pub use provision::{Making, made_name, made_name_for};
+pub use provision::{Making, is_behind, made_name, made_name_for};
 pub use view::{ask, default_class, offer, profile, rules};
 
 /// On a claim whose bind is complete; on a volume and a claim that a controller bound: `yes`.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::parts::{deleting, is_ready, place, uid};
+use crate::lifecycle::parts::{deleting, is_ready, place, reference_to, uid};
 use crate::lifecycle::{
-    CLAIM_NAME, CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, Target, condition_of,
+    CLAIM_NAME, CLAIM_UID, Implementation, PROVISIONED_FOR, Plan, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID,
+    Target, condition_of,
 };
 use crate::names::derived;
 use crate::template::{Expressions, render};
@@ -46,6 +47,19 @@ pub(super) enum Made {
     Going(String),
     /// What is behind it says why it is not ready.
     Waiting(String),
+}
+
+/// Whether an object is behind a volume, which only says so: it is labelled as the volume's, refers to a volume of that name (one
+/// that was restored) or, until the volume has taken it over, was made for the volume's claim. Whoever makes volumes may name any object.
+pub fn is_behind(object: &Value, volume: &Value) -> bool {
+    let meta = &object["metadata"];
+    let made_for = meta["labels"][CLAIM_UID].as_str();
+    match meta["labels"][RESOURCE_UID].as_str() {
+        Some(owner) => {
+            owner == uid(volume) || meta["annotations"][RESOURCE_REF].as_str() == Some(&reference_to(volume))
+        }
+        None => made_for.is_some() && volume["metadata"]["annotations"][PROVISIONED_FOR].as_str() == made_for,
+    }
 }
 
 /// The next write on the way to a volume, or why it cannot be made.
