@@ -386,6 +386,12 @@ fn who_asks_for_less_again_is_charged_for_less_when_nothing_grows_any_more() {
     api.patch(&thing, &json!({"status": {"observedGeneration": 2}}), true);
     settle(&mut api);
     assert_eq!(charged(&api), "100Gi");
+    // nor while it says that it waits to be made larger
+    let mut seen = api.clone();
+    let waiting = json!([{"type": "Resized", "status": "False", "reason": "Waiting", "message": "in use"}]);
+    seen.patch(&thing, &json!({"status": {"observedGeneration": 3, "conditions": waiting}}), true);
+    let plan = plan(&seen, &claim_key("c"), &seen.clone());
+    assert!(plan.writes.iter().all(|w| w.body["status"]["allocatedResources"].is_null()), "{plan:?}");
     let mut seen = api.clone();
     seen.patch(&thing, &json!({"status": {"observedGeneration": 3}}), true);
     settle(&mut seen);
@@ -580,4 +586,39 @@ fn a_volume_grows_with_its_claim_says_when_it_is_lost_and_is_used_again() {
     api.delete(&volume_key(&name));
     settle(&mut api);
     assert_eq!((phase(&api, &volume_key(&name)), api.objects.get(&thing)), ("gone", None));
+}
+
+/// A volume that is made from a copy of itself may hold somebody's data, whatever became of its claim.
+#[test]
+fn a_restored_volume_is_never_taken_for_new() {
+    let (mut api, v, thing) = made(json!({}));
+    let mut copy = api.objects[&v].clone();
+    copy["status"] = Value::Null;
+    copy["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
+    for field in ["uid", "resourceVersion"] {
+        copy["metadata"].as_object_mut().map(|meta| meta.remove(field));
+    }
+    // its claim has it again, and what is behind it is its own
+    api.objects.remove(&v);
+    settle(&mut api);
+    assert_eq!(phase(&api, &claim_key("c")), "Lost");
+    api.create(copy.clone()).expect("created");
+    settle(&mut api);
+    assert_eq!(phase(&api, &claim_key("c")), "Bound");
+    let owner = &api.objects[&thing]["metadata"]["labels"]["conductor.io/resource-uid"];
+    assert_eq!(*owner, api.objects[&v]["metadata"]["uid"]);
+    // its claim is gone: nothing is removed, and nobody else gets it
+    api.objects.remove(&v);
+    api.objects.remove(&claim_key("c"));
+    api.create(copy).expect("created");
+    settle(&mut api);
+    assert_eq!(phase(&api, &v), "Released");
+    assert!(api.objects[&thing]["metadata"]["deletionTimestamp"].is_null());
+    // likewise one with nothing behind it
+    let reference = json!({"namespace": "ns", "name": "gone", "uid": "gone"});
+    let mut plain = with(pv("plain", "10Gi", "", &["ReadWriteOnce"]), "/spec/claimRef", reference);
+    plain["metadata"]["annotations"] = json!({volumes::BOUND_BY_CONTROLLER: "yes"});
+    api.create(plain).expect("created");
+    settle(&mut api);
+    assert_eq!(phase(&api, &volume_key("plain")), "Released");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conductor_claims::extract::seconds;
 use conductor_claims::lifecycle::{
     BACK_TO_TEMPLATE, CLASS_STANDS_IN, ClaimScene, Connection, Found as Implementation, GRANTED, PROVISIONED_FOR, Plan,
-    Presence, RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated,
+    Presence, RAISED, RESOURCE_UID, ResourceScene, SAY_BOUND, SILENCE, claim, implementations, is_leaving, is_outdated,
     is_torn, is_used, refused_claim, resource, resource_failed, unreadable_claim, writes_connection,
 };
 use conductor_claims::matching::{Decision, Reason};
@@ -90,7 +90,7 @@ impl Desk {
         };
         let plan_without = |refused: &[Refused]| {
             let (growth, refused): (Vec<Refused>, Vec<Refused>) =
-                refused.iter().cloned().partition(|(purpose, _)| *purpose == GRANTED);
+                refused.iter().cloned().partition(|(purpose, _)| [GRANTED, RAISED].contains(purpose));
             claim(&ClaimScene {
                 kind,
                 claim: &object,
@@ -167,6 +167,7 @@ impl Desk {
         let mut next = first.clone();
         let spared = |broken: &Broken| match broken.purpose {
             GRANTED => bound && broken.failure.code == 403,
+            RAISED => bound && broken.failure.is_refusal(),
             purpose => writes_connection(purpose) && broken.failure.is_refusal(),
         };
         while spared(&next) && !refused.iter().any(|(purpose, _)| *purpose == next.purpose) {
@@ -174,6 +175,7 @@ impl Desk {
             let said = next.failure.message.split_once("): ").map_or(&*next.failure.message, |(_, said)| said);
             let advice = match next.failure.code {
                 _ if next.purpose == GRANTED => "ask for what it has, or have the quota raised",
+                _ if next.purpose == RAISED => "ask for what it has, or have an administrator allow it",
                 403 => "have the quota or policy of the namespace changed",
                 _ => "correct what the implementation says, or the connection of its class",
             };

@@ -4,7 +4,7 @@ use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
 use conductor_claims::matching::{Decision, Reason, Summary};
 use conductor_claims::volumes::{
     GROW, IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, is_behind,
-    is_overcharged, made_name, volume, volume_claim, volume_claim_held, wants_more,
+    made_name, volume, volume_claim, volume_claim_held, wants_more,
 };
 use serde_json::Value;
 
@@ -97,7 +97,8 @@ impl Desk {
             default_class: default.as_deref(),
             now: &time,
         });
-        if matches!(decision, Decision::Bind { .. }) && plan.is_empty() {
+        let bound = matches!(text(&claim["status"]["phase"]), "Bound" | "Lost");
+        if matches!(decision, Decision::Bind { .. }) && plan.is_empty() && !bound {
             // what was to be bound is not as the index has it
             self.state.lock().index.forget(&uid);
             return Err(Trouble::Outdated);
@@ -126,8 +127,8 @@ impl Desk {
             }
             return Err(broken.into());
         }
-        if live.is_some_and(|volume| wants_more(&claim, &volume)) && is_overcharged(&claim) {
-            // that its provider has seen that less is asked for shows on no object that is followed for the claim
+        if bound && live.is_some_and(|volume| wants_more(&claim, &volume)) {
+            // what its template is by now, and what its provider has seen, shows on no object that is followed for the claim
             outcome = Outcome::Later(std::time::Duration::from_secs(10));
         }
         Ok(outcome)

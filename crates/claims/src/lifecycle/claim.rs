@@ -80,6 +80,8 @@ pub const CLASS_STANDS_IN: &str = "say the class that stands in";
 
 /// The purpose of the write that says how much a class makes for a claim: quotas charge it, and may refuse it.
 pub const GRANTED: &str = "say how much is made for the claim";
+/// The purpose of the write that has a resource grow: whoever guards resources may refuse it.
+pub const RAISED: &str = "let the resource grow with the claim";
 
 /// What is to be written about a claim now.
 pub fn claim(scene: &ClaimScene<'_>) -> Plan {

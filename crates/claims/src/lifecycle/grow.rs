@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::amount::Amount;
 use crate::extract::{ask, class_fields, class_view, offer, profile};
 use crate::lifecycle::PROVISIONED_FOR;
-use crate::lifecycle::claim::{ClaimScene, GRANTED, deleting, uid};
+use crate::lifecycle::claim::{ClaimScene, GRANTED, RAISED, deleting, uid};
 use crate::lifecycle::status::{Condition, condition_of};
 use crate::lifecycle::waiting::refused;
 use crate::lifecycle::write::Plan;
@@ -95,7 +95,7 @@ pub(super) fn grow(
             }
             Ok(patch) => {
                 grant(scene, requests, &patch["capacity"], seen.max_claims > 1, plan);
-                plan.patch(resource, json!({"spec": patch}), "let the resource grow with the claim");
+                plan.patch(resource, json!({"spec": patch}), RAISED);
             }
             Err(why) => return Some(Condition::new(RESIZING, false, REFUSED, why)),
         }

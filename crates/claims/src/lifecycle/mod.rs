@@ -26,7 +26,9 @@ mod waiting;
 mod write;
 
 pub use binding::{SAY_BOUND, is_torn, is_used};
-pub use claim::{CLASS_STANDS_IN, ClaimScene, GRANTED, claim, claims_text, is_shared, refused_claim, unreadable_claim};
+pub use claim::{
+    CLASS_STANDS_IN, ClaimScene, GRANTED, RAISED, claim, claims_text, is_shared, refused_claim, unreadable_claim,
+};
 pub use connection::{Connection, binding_name, connection_writes, public_keys, writes_connection};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use ownership::{TEMPLATE_HASH, TEMPLATE_MANAGER, is_outdated};

@@ -371,9 +371,6 @@ fn provide(scene: &ResourceScene<'_>, plan: &mut Plan) {
     if !records.is_empty() {
         progress["implementations"] = json!(records);
         progress["implementationRef"] = records[0]["name"].clone();
-    } else if recorded.iter().all(|record| record["uid"].is_null()) {
-        // what it named once and never had; what it has is removed with it
-        (progress["implementations"], progress["implementationRef"]) = (Value::Null, Value::Null);
     }
     // whoever would bind the claim by an older look is too late once this is written, and it is written first
     let preparing = matches!(before, "" | "Pending") && !intended.is_empty() || vanished;

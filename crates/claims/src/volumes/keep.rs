@@ -8,7 +8,7 @@ use crate::amount::Amount;
 use crate::lifecycle::parts::{phase, status_patch};
 use crate::lifecycle::{Condition, Plan, condition_of};
 use crate::template::{difference, render};
-use crate::volumes::life::{VolumeScene, lost, say};
+use crate::volumes::life::{VolumeScene, lost, own, say};
 use crate::volumes::provision::Making;
 use crate::volumes::{BIND_COMPLETED, PROVISIONED_BY, PROVISIONER};
 
@@ -37,10 +37,11 @@ fn has(object: &Value, patch: &Value) -> bool {
     }
 }
 
-/// Whether a claim is charged for more than it asks for: it asked for more before.
-pub fn is_overcharged(claim: &Value) -> bool {
-    amount(&claim["status"]["allocatedResources"]["storage"])
-        > amount(&claim["spec"]["resources"]["requests"]["storage"])
+/// Whether what is behind a volume has seen what is asked of it and is not about to give more: it may have begun to, before less was asked for.
+fn gives_no_more(implementation: &Value) -> bool {
+    let waits = condition_of(implementation, "Resized").is_some_and(|(resized, _, _)| !resized);
+    let seen = &implementation["status"]["observedGeneration"];
+    !waits && (seen.is_null() || *seen == implementation["metadata"]["generation"])
 }
 
 /// Charges a claim for less again, once its volume is not made larger any more.
@@ -86,10 +87,7 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
     if !has(&live["spec"], &patch) {
         plan.patch(live, json!({"spec": patch}), GROW);
         plan.of_implementation();
-    } else if live["status"]["observedGeneration"].is_i64()
-        && live["status"]["observedGeneration"] == live["metadata"]["generation"]
-    {
-        // it may have been about to give more before it saw that less is asked for
+    } else if live["status"]["observedGeneration"].is_i64() && gives_no_more(live) {
         discharge(claim, volume, live, plan);
     }
     // whatever was said before: what kept it from growing does not any more
@@ -103,6 +101,7 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
 /// Keeps a bound volume and its claim true to what is behind them.
 pub(super) fn keep(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
     let (volume, Some(implementation)) = (scene.volume, scene.implementation) else { return };
+    own(volume, implementation, plan);
     let (reason, message) = match condition_of(implementation, "Ready") {
         Some((false, reason, message)) => (json!(reason), json!(message)),
         _ => (Value::Null, Value::Null),
@@ -144,8 +143,7 @@ pub(super) fn keep(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
     if let Some(status) = status_patch(claim, fields, &conditions, scene.now) {
         plan.patch_status(claim, status, "say on the claim how its volume is");
     }
-    let waits = condition_of(implementation, "Resized").is_some_and(|(resized, _, _)| !resized);
-    if !growing && !waits {
+    if !growing && gives_no_more(implementation) {
         discharge(claim, volume, implementation, plan);
     }
 }

@@ -352,6 +352,8 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
         (Presence::Unknown, _) => {}
         (Presence::Gone, "Bound") => released(scene, &mut plan),
         (Presence::Gone, "Released" | "Failed") => reclaim(scene, &mut plan),
+        // restored from a copy: what is in it may be somebody's
+        (Presence::Gone, _) if is_restored(scene) => released(scene, &mut plan),
         // never bound, so never used
         (Presence::Gone, _) if annotated(volume, PROVISIONED_FOR) => discard(scene, &mut plan),
         (Presence::Gone, _) => unbind(scene, by_controller, &mut plan),
@@ -373,6 +375,27 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
     plan
 }
 
+/// Whether a volume was bound in an earlier life: what is behind it is labelled as another's that had its name, or it came with a claim
+/// that is not there, which the managers only ever give to what is Available or was made for it.
+fn is_restored(scene: &VolumeScene<'_>) -> bool {
+    let volume = scene.volume;
+    let new = matches!(phase(volume), "" | "Pending") && !annotated(volume, PROVISIONED_FOR);
+    let owner = scene.implementation.and_then(|object| object["metadata"]["labels"][RESOURCE_UID].as_str());
+    new || owner.is_some_and(|owner| owner != uid(volume))
+}
+
+/// Labels what is behind a volume as the volume's.
+pub(super) fn own(volume: &Value, implementation: &Value, plan: &mut Plan) {
+    if implementation["metadata"]["labels"][RESOURCE_UID].as_str() != Some(uid(volume)) {
+        let patch = json!({"metadata": {
+            "labels": {RESOURCE_UID: uid(volume)},
+            "annotations": {RECORDED: "true", RESOURCE_REF: reference_to(volume)},
+        }});
+        plan.patch(implementation, patch, "the implementation is the volume's");
+        plan.of_implementation();
+    }
+}
+
 fn released(scene: &VolumeScene<'_>, plan: &mut Plan) {
     let message = "released; what becomes of it is up to its reclaim policy";
     say(scene, "Released", json!("Released"), json!(message), plan);
@@ -389,13 +412,9 @@ fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
             plan,
         );
     };
-    if implementation["metadata"]["labels"][RESOURCE_UID].as_str() != Some(uid(scene.volume)) {
-        let patch = json!({"metadata": {
-            "labels": {RESOURCE_UID: uid(scene.volume)},
-            "annotations": {RECORDED: "true", RESOURCE_REF: reference_to(scene.volume)},
-        }});
-        plan.patch(implementation, patch, "the implementation is the volume's");
-        plan.of_implementation();
+    // what had another volume of that name is this one's when its claim has it: until then it may hold somebody's data
+    if implementation["metadata"]["labels"][RESOURCE_UID].is_null() {
+        own(scene.volume, implementation, plan);
     }
     say(scene, "Available", Value::Null, Value::Null, plan);
 }

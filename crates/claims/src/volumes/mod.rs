@@ -8,7 +8,7 @@ mod life;
 mod provision;
 mod view;
 
-pub use keep::{GROW, is_overcharged, wants_more};
+pub use keep::{GROW, wants_more};
 pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim, volume_claim_held};
 pub use provision::{Making, is_behind, made_name, made_name_for};
 pub use view::{ask, default_class, offer, profile, rules};

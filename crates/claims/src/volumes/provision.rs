@@ -53,13 +53,11 @@ pub(super) enum Made {
 /// that was restored) or, until the volume has taken it over, was made for the volume's claim. Whoever makes volumes may name any object.
 pub fn is_behind(object: &Value, volume: &Value) -> bool {
     let meta = &object["metadata"];
-    let made_for = meta["labels"][CLAIM_UID].as_str();
-    match meta["labels"][RESOURCE_UID].as_str() {
-        Some(owner) => {
-            owner == uid(volume) || meta["annotations"][RESOURCE_REF].as_str() == Some(&reference_to(volume))
-        }
-        None => made_for.is_some() && volume["metadata"]["annotations"][PROVISIONED_FOR].as_str() == made_for,
-    }
+    let (owner, made_for) = (meta["labels"][RESOURCE_UID].as_str(), meta["labels"][CLAIM_UID].as_str());
+    let for_claim = made_for.is_some() && volume["metadata"]["annotations"][PROVISIONED_FOR].as_str() == made_for;
+    owner == Some(uid(volume))
+        || meta["annotations"][RESOURCE_REF].as_str() == Some(&reference_to(volume))
+        || (owner.is_none() && for_claim)
 }
 
 /// The next write on the way to a volume, or why it cannot be made.

@@ -28,7 +28,7 @@ const SOCKET_PATH: usize = 107 - 14;
 /// How long a start or reload may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a certificate is left out that was not read in time, which may have been for want of that alone.
-const UNREAD: Duration = Duration::from_secs(600);
+const UNREAD: Duration = Duration::from_secs(30);
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long until it is told once more to reload.

@@ -143,7 +143,8 @@ impl<E: Engine> Database<E> {
             return Err(Trouble::new(MOVED, why));
         }
         let create = size.is_none() || scrub.is_some();
-        if create && object.status(SERVER).is_null() {
+        let noted = object.status(SERVER);
+        if create && (noted.is_null() || (scrub.is_none() && *noted != shared.address())) {
             // durable before anything of it can be there: who removes it knows whether there is anything to remove
             let mut report = Report::not_ready("Making", format!("{database} is going to be made"));
             report.status.insert(SERVER.into(), json!(shared.address()));
@@ -227,7 +228,9 @@ fn may_be_there(object: &Object) -> bool {
 /// Why an object of which nothing is in its server may have something in another: it was made there.
 fn elsewhere(object: &Object, seen: &Seen, shared: &Shared, spec: &DatabaseSpec) -> Option<String> {
     let (made, now, secret) = (object.status(SERVER).as_str()?, shared.address(), &spec.server_secret_ref.name);
-    (made != now && *seen == Seen::default()).then(|| {
+    // what was only begun, and could not be made there, is made or forgotten where the Secret leads by now
+    let made_there = object.was_ready() || !object.status("connectionSecretRef").is_null();
+    (made_there && made != now && *seen == Seen::default()).then(|| {
         format!(
             "it was made on {made}, and Secret {secret} names {now}, where nothing of it is: have the Secret name {made} again, or bring \
              what is there to {now}"
@@ -357,7 +360,9 @@ mod tests {
         let shared = Shared { host: "new".into(), port: 5432, login };
         let spec = DatabaseSpec::default();
         let check = |server: serde_json::Value, seen: &Seen, expected: bool| {
-            let object = Object(json!({"status": {"server": server}}));
+            let begun = Object(json!({"status": {"server": server}}));
+            assert!(elsewhere(&begun, seen, &shared, &spec).is_none(), "what was only begun is made anew");
+            let object = Object(json!({"status": {"server": server, "readySince": "2026-01-01T00:00:00Z"}}));
             let why = elsewhere(&object, seen, &shared, &spec);
             assert_eq!(why.is_some(), expected, "{server} {seen:?}");
             assert!(why.is_none_or(|why| why.contains("old:5432") && why.contains("new:5432")));

@@ -261,10 +261,10 @@ impl Engine for MariaDb {
             None => {
                 let sql = format!("select priv from mysql.global_priv where user = '{username}' and host = '%';\n");
                 let kept = connect(None).run(&sql).await?;
-                hashes(&kept.concat())
-                    .into_iter()
-                    .map(|hash| format!("mysql_native_password using '*{hash}'"))
-                    .collect()
+                let kept = kept.concat();
+                let mut found = hashes(&kept);
+                found.dedup();
+                found.into_iter().map(|hash| format!("mysql_native_password using '*{hash}'")).collect()
             }
         };
         if ways.is_empty() {

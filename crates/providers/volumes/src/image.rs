@@ -206,16 +206,21 @@ impl Wanted<'_> {
     /// Makes a file as long as wanted and takes its blocks. One that is longer stays so: there is a file system in it, and data.
     fn allocate(&self, file: &File) -> Result<(), ImageError> {
         let length = self.length(file)?;
-        if length < self.size {
-            file.set_len(self.size).map_err(|e| self.error(e))?;
-        }
         if self.preallocate {
             let disk = rustix::fs::fstatvfs(file).map_err(|e| self.error(e.into()))?;
             if !has_room(self.missing(file)?, disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize) {
                 return Err(self.error(io::ErrorKind::StorageFull.into()));
             }
-            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, length.max(self.size))
-                .map_err(|e| self.error(e.into()))?;
+            let taken = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, length.max(self.size));
+            if let Err(error) = taken {
+                // what was taken beyond its end is given back
+                file.set_len(length).map_err(|e| self.error(e))?;
+                return Err(self.error(error.into()));
+            }
+        }
+        // only now: who asks for less again finds it as long as it was
+        if length < self.size {
+            file.set_len(self.size).map_err(|e| self.error(e))?;
         }
         Ok(())
     }
@@ -356,6 +361,10 @@ mod tests {
         assert_eq!(meta.len(), 4 << 20);
         assert!(meta.blocks() * 512 >= 4 << 20, "all of it is reserved: {}", meta.blocks());
         assert!(fs::read(&path).expect("is read")[2 * MIB..] == data);
+        // what there is no room for is not begun
+        let wanted = Wanted { size: 1 << 60, ..wanted };
+        assert!(wanted.reserve().is_err());
+        assert_eq!(file.metadata().expect("is there").len(), 4 << 20);
     }
 
     #[test]

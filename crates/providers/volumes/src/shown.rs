@@ -110,6 +110,12 @@ pub async fn show(
         }
         Some(live) => live,
         None => {
+            // before anybody can use it: what a volume says is behind it counts only where that says so, too
+            let reference = format!("v1 PersistentVolume {}", object.name());
+            if object.0["metadata"]["annotations"][RESOURCE_REF] != reference {
+                let patch = json!({"metadata": {"uid": object.uid(), "annotations": {RESOURCE_REF: reference}}});
+                own(client, object).patch(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+            }
             let wanted = volume(object, spec, source, capacity);
             let wanted: PersistentVolume = serde_json::from_value(wanted)
                 .map_err(|e| Trouble::new("Invalid", format!("it cannot be shown as a PersistentVolume: {e}")))?;
