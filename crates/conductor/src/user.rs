@@ -77,7 +77,10 @@ impl Add {
         let data_dir = self.data_dir.path()?;
         let admin = data_dir.join("kubeconfig");
         let kubeconfig = kube::config::Kubeconfig::read_from(&admin).with_context(|| {
-            format!("cannot read {}: is this the data directory of a server that has run?", admin.display())
+            format!(
+                "cannot read {}: no server has run with this data directory: name the one that has with --data-dir",
+                admin.display()
+            )
         })?;
         let cluster = kubeconfig.clusters.first().and_then(|own| own.cluster.as_ref());
         let url =
