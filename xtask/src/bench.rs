@@ -176,11 +176,9 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
 /// Runs this command again, from an xtask that has the load generator in it.
 #[cfg(not(feature = "bench"))]
 pub fn run(_: &Bench) -> anyhow::Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = std::process::Command::new(cargo)
+    let status = crate::repository::cargo()
         .args(["run", "--quiet", "--release", "--package", "xtask", "--features", "bench", "--"])
         .args(std::env::args_os().skip(1))
-        .current_dir(crate::repository::root())
         .status()?;
     anyhow::ensure!(status.success(), "the benchmark failed: {status}");
     Ok(())

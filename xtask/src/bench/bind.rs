@@ -1,6 +1,5 @@
 //! Binding: N resources, then N claims over ten namespaces by 32 clients, as fast as they are answered.
 use std::collections::HashMap;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -366,11 +365,7 @@ pub fn run(options: &Bind) -> anyhow::Result<()> {
     print!("{}", report::table(&measured?));
     drop(subject);
     if options.decisions {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .args(["bench", "--quiet", "--package", "conductor-claims"])
-            .current_dir(repository::root())
-            .status()?;
+        let status = repository::cargo().args(["bench", "--quiet", "--package", "conductor-claims"]).status()?;
         ensure!(status.success(), "the decisions could not be measured: {status}");
     }
     Ok(())
