@@ -76,6 +76,9 @@ pub struct Bind {
     /// The conductor to measure; one built in release if not given
     #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
     pub program: Option<PathBuf>,
+    /// Measure our managers on a new etcd and kube-apiserver, without its own binder
+    #[arg(long, conflicts_with = "kubeconfig")]
+    pub on_kubernetes: bool,
     /// Measure the decisions, too: what one costs with 1,000 to 1,000,000 resources, and how much memory they take
     #[arg(long)]
     pub decisions: bool,
@@ -153,6 +156,9 @@ pub struct Compare {
     /// A tenth of the load: only shows that everything works
     #[arg(long)]
     pub quick: bool,
+    /// In how many of the rounds the API is measured, too, which takes most of the time [default: in all]
+    #[arg(long, value_name = "N", conflicts_with = "bind_only")]
+    pub api_rounds: Option<usize>,
     /// Only binding; printed, and written only where --output says
     #[arg(long)]
     pub bind_only: bool,

@@ -35,7 +35,8 @@ pub struct Options {
     /// Fail, rather than skip that tier, if there is no Go to build a Kubernetes with; also by CI=true
     #[arg(long)]
     require_kubernetes: bool,
-    /// Run that tier on this cluster instead of one built and started for it
+    /// Run that tier on this cluster instead of one built and started for it, without the tests that crash control planes. It must
+    /// be one for tests: Conductor is installed there, and namespaces apps and wordpress are made and removed
     #[arg(long, value_name = "FILE", env = KUBECONFIG)]
     kubeconfig: Option<PathBuf>,
 }
@@ -82,7 +83,7 @@ fn run_steps(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
     }
     if let Some(kubeconfig) = &options.kubeconfig {
         let kubeconfig = fs::canonicalize(kubeconfig).with_context(|| format!("{}", kubeconfig.display()))?;
-        return steps.run(TIER, || run_tier(&kubeconfig));
+        return steps.run(TIER, || run_tier(Kubernetes::Given(&kubeconfig)));
     }
     if let Err(missing) = go {
         steps.skip(TIER, missing.to_string());
@@ -95,7 +96,7 @@ fn run_steps(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
     // Kubernetes' controllers would otherwise hold themselves back, and each test that waits for them.
     let fast = kubernetes::Options { unlimited_qps: true, ..kubernetes::Options::new(&dir) };
     let plane = steps.run("start Kubernetes", || kubernetes::up(&fast))?;
-    let result = steps.run(TIER, || run_tier(&plane.kubeconfig()));
+    let result = steps.run(TIER, || run_tier(Kubernetes::Built(&plane.kubeconfig())));
     if result.is_err() && !required {
         eprintln!("Kubernetes keeps running for a look: KUBECONFIG={}", plane.kubeconfig().display());
         eprintln!("stop it with: cargo xtask kubernetes down --state-dir {}", dir.display());
@@ -104,7 +105,16 @@ fn run_steps(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
     result.and(steps.run("stop Kubernetes", || kubernetes::down(Some(&dir))))
 }
 
-fn run_tier(kubeconfig: &Path) -> anyhow::Result<()> {
+/// Where the tier runs.
+#[derive(Clone, Copy)]
+enum Kubernetes<'k> {
+    /// On one that was built here, as its tests may build more.
+    Built(&'k Path),
+    /// On somebody's.
+    Given(&'k Path),
+}
+
+fn run_tier(kubernetes: Kubernetes<'_>) -> anyhow::Result<()> {
     let metadata = repository::cargo()
         .args(["metadata", "--format-version=1", "--no-deps"])
         .output()
@@ -117,7 +127,7 @@ fn run_tier(kubeconfig: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     // The output is shown: what was compared, and how often, is the point of these tests.
-    cargo(&["test", "--workspace", "--test", &format!("{TIER_PREFIX}*"), "--", "--nocapture"], Some(kubeconfig))
+    cargo(&["test", "--workspace", "--test", &format!("{TIER_PREFIX}*"), "--", "--nocapture"], Some(kubernetes))
 }
 
 fn has_tier(metadata: &Value) -> bool {
@@ -129,9 +139,9 @@ fn has_tier(metadata: &Value) -> bool {
 }
 
 /// Runs cargo. Tests find kubectl and helm on PATH and by `CONDUCTOR_KUBECTL` and `CONDUCTOR_HELM`.
-fn cargo(arguments: &[&str], kubeconfig: Option<&Path>) -> anyhow::Result<()> {
+fn cargo(arguments: &[&str], kubernetes: Option<Kubernetes<'_>>) -> anyhow::Result<()> {
     let mut command = repository::cargo();
-    command.args(arguments).env_remove(KUBECONFIG);
+    command.args(arguments).env_remove(KUBECONFIG).env_remove(XTASK);
     let variables = [("CONDUCTOR_KUBECTL", "kubectl"), ("CONDUCTOR_HELM", "helm"), ("CONDUCTOR_CLIENTS", "clients")];
     for (variable, tool) in variables {
         if let Some(path) = tools::path(tool) {
@@ -142,9 +152,11 @@ fn cargo(arguments: &[&str], kubeconfig: Option<&Path>) -> anyhow::Result<()> {
         let inherited = env::var_os("PATH").unwrap_or_default();
         command.env("PATH", env::join_paths(std::iter::once(dir).chain(env::split_paths(&inherited)))?);
     }
-    if let Some(kubeconfig) = kubeconfig {
+    if let Some(Kubernetes::Built(kubeconfig) | Kubernetes::Given(kubeconfig)) = kubernetes {
         command.env(KUBECONFIG, kubeconfig);
         command.env(ecosystem::VARIABLE, ecosystem::fetch()?);
+    }
+    if let Some(Kubernetes::Built(_)) = kubernetes {
         // tests that crash a control plane start one of their own
         command.env(XTASK, env::current_exe()?);
     }

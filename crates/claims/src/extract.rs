@@ -173,9 +173,9 @@ pub fn ask(rules: &Rules, object: &Json, needed: bool, node: Option<Labels>) -> 
 }
 
 /// Attributes of a claim or resource whose version was written as a number: `5.10` unquoted reads as 5.1.
-pub fn unquoted_versions<'r>(rules: &'r Rules, object: &Json) -> Vec<&'r str> {
+pub fn unquoted_versions<'r>(attributes: &'r [Attribute], object: &Json) -> Vec<&'r str> {
     let unquoted = |a: &&Attribute| a.kind == Kind::Version && field(a, &object["spec"]).is_number();
-    rules.attributes.iter().filter(unquoted).map(|a| a.name.as_ref()).collect()
+    attributes.iter().filter(unquoted).map(|a| a.name.as_ref()).collect()
 }
 
 /// The fields of a class: under `spec`, or at the top.

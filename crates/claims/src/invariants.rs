@@ -239,7 +239,8 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
     let violation = |invariant, object: &Value, message| Violation { invariant, object: name(object), message };
     let mut broken = Vec::new();
     let mut holders: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    for volume in of_kind("PersistentVolume") {
+    // those that are Released refer to whom they had
+    for volume in of_kind("PersistentVolume").filter(|v| !matches!(phase(v), "Released" | "Failed")) {
         let claim = text(&volume["spec"]["claimRef"]["uid"]);
         if !claim.is_empty() {
             holders.entry(claim).or_default().push(volume);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conductor_claims::amount::Amount;
-use conductor_claims::matching::{Decision, Exemption, Index, Judge, NoJudge, Reason, Why, refuse};
+use conductor_claims::matching::{Decision, Exemption, Field, Index, Judge, NoJudge, Reason, Why, refuse};
 use conductor_claims::rules::{Attribute, Capacity, Kind, Match, Rules, Value, Want};
 use conductor_claims::selector::{Selector, labels_of};
 use conductor_claims::version::{Version, VersionRange};
@@ -204,6 +204,138 @@ fn brute_force(index: &Index, offers: &[Offer], ask: &Ask) -> Option<Arc<str>> {
         (modes, (0..rules.capacities.len()).map(|i| o.free(i)).collect::<Vec<_>>(), o.name.clone())
     };
     offers.iter().filter(fits).min_by_key(|o| rank(o)).map(|o| o.name.clone())
+}
+
+/// How much a change of a field is, beyond being one, as people count: of an amount its part, of an attribute all of it, for none of
+/// those here has an order. None is no change.
+fn size(ask: &Ask, field: &Field) -> Option<f64> {
+    let part = |from: Amount, to: Amount| match (from.nanos() as f64, to.nanos() as f64) {
+        (from, to) if from == to => None,
+        (0.0, _) => Some(1.0),
+        (from, to) => Some((to - from).abs() / from),
+    };
+    match field {
+        Field::Request(i, to) => part(ask.lower[*i], *to),
+        Field::Limit(i, to) => part(ask.upper[*i]?, (*to)?),
+        Field::Attribute(i, to) => (ask.wish.attributes[*i] != *to).then_some(1.0),
+        Field::Class(to) => (ask.wish.class != *to).then_some(0.0),
+        _ => Some(0.0),
+    }
+}
+
+/// Every change of one field that could be of any use, and how much it is.
+fn single_changes(index: &Index, offers: &[Offer], ask: &Ask) -> Vec<(Field, f64)> {
+    let rules = index.rules();
+    let mut all = vec![Field::Class(ClassAsk::Without)];
+    all.extend((1..4).map(|n| Field::Class(ClassAsk::Named(text("class", n)))));
+    for (i, _) in ask.wish.attributes.iter().enumerate().filter(|(_, want)| want.is_some()) {
+        all.push(Field::Attribute(i, None));
+        let range = |t: &str| Want::Range(Arc::new(VersionRange::parse(t).expect("a range")));
+        let values: Vec<Want> = match i {
+            0 => (1..3).map(|n| Want::Value(Value::Text(text("engine", n)))).collect(),
+            1 => ["5.6", "5.7", "8.0", "latest"].map(range).to_vec(),
+            _ => [false, true].map(|flag| Want::Value(Value::Flag(flag))).to_vec(),
+        };
+        all.extend(values.into_iter().map(|want| Field::Attribute(i, Some(want))));
+    }
+    for i in 0..rules.capacities.len() {
+        // who must have just what it asks for is not told to ask for nothing, unless there is something with nothing left
+        let nothing = !rules.capacities[i].exact || offers.iter().any(|o| o.free(i) == Amount::ZERO);
+        for amount in (0..7).map(Amount::units) {
+            all.extend((nothing || amount > Amount::ZERO).then_some(Field::Request(i, amount)));
+            all.extend(ask.upper[i].map(|_| Field::Limit(i, Some(amount))));
+        }
+    }
+    all.extend(ask.wish.capabilities.iter().map(|name| Field::WithoutCapability(name.to_string())));
+    all.extend(ask.wish.modes.iter().map(|name| Field::WithoutMode(name.to_string())));
+    all.extend(ask.wish.selector.as_ref().map(|_| Field::WithoutSelector));
+    all.extend(ask.wish.expression.as_ref().map(|_| Field::WithoutExpression));
+    all.extend(ask.resource_name.as_ref().map(|_| Field::WithoutName));
+    all.into_iter().filter_map(|field| size(ask, &field).map(|size| (field, size))).collect()
+}
+
+fn same_field(a: &Field, b: &Field) -> bool {
+    match (a, b) {
+        (Field::Attribute(a, _), Field::Attribute(b, _))
+        | (Field::Request(a, _), Field::Request(b, _))
+        | (Field::Limit(a, _), Field::Limit(b, _)) => a == b,
+        (Field::Class(_), Field::Class(_)) => true,
+        (a, b) => a == b,
+    }
+}
+
+/// The fewest fields whose change binds a claim, and the least of such changes, by trying every one and every two of them.
+fn smallest_change(index: &Index, offers: &[Offer], ask: &Ask) -> Option<(usize, f64)> {
+    let binds = |ask: &Ask| !matches!(index.decide(ask, &Odd), Decision::Wait { .. });
+    let least = |sizes: Vec<f64>| sizes.into_iter().min_by(f64::total_cmp);
+    let one = single_changes(index, offers, ask);
+    let sizes = one.iter().filter(|(field, _)| binds(&field.apply(ask))).map(|(_, size)| *size).collect();
+    if let Some(size) = least(sizes) {
+        return Some((1, size));
+    }
+    let mut sizes = Vec::new();
+    for (i, (first, a)) in one.iter().enumerate() {
+        let changed = first.apply(ask);
+        let others = one[i + 1..].iter().filter(|(second, _)| !same_field(first, second));
+        sizes.extend(others.filter(|(second, _)| binds(&second.apply(&changed))).map(|(_, b)| a + b));
+    }
+    least(sizes).map(|size| (2, size))
+}
+
+/// A class that makes some sizes only.
+fn sizes_only(raw: u8, capacities: usize) -> Option<Profile> {
+    let mut profile = profiles(1).pop()?;
+    (profile.name, profile.attributes) = ("class3".into(), Box::new([None, None, None]));
+    (profile.provisions, profile.served, profile.late) = (true, true, false);
+    let amounts = vec![Amount::units(2), Amount::units(5)];
+    profile.capacity = (0..3).map(|i| (i < capacities).then(|| Measure::OneOf(amounts.clone()))).collect();
+    (raw & 16 != 0).then_some(profile)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_smallest_change_is_the_smallest(
+        raw_offers in prop::collection::vec(offer(), 0..6),
+        mut raw_ask in ask(),
+        capacities in 0usize..4,
+        volumes in any::<bool>(),
+        raw_profiles in 0u8..32,
+        default in any::<bool>(),
+    ) {
+        // what nobody needs yet is bound by no change
+        raw_ask.6 %= 3;
+        let rules = rules(capacities, volumes);
+        let mut ask = read_ask(&rules, &raw_ask);
+        if raw_profiles > 0 {
+            // which amount would please an expression over what is yet to be made, nobody knows
+            Arc::make_mut(&mut ask.wish).expression = None;
+        }
+        let mut index = Index::new(rules.clone());
+        raw_offers.iter().for_each(|raw| index.upsert(read_offer(&rules, raw)));
+        let offers: Vec<Offer> = index.offers().cloned().collect();
+        for profile in profiles(raw_profiles).into_iter().chain(sizes_only(raw_profiles, capacities)) {
+            index.set_profile(profile);
+        }
+        if default {
+            index.set_default_class(Some("class1".into()));
+        }
+        if !matches!(index.decide(&ask, &Odd), Decision::Wait { .. }) {
+            return Ok(());
+        }
+        let remedy = index.explain(&ask, &Odd).remedy;
+        let found = remedy.as_ref().map(|remedy| (remedy.changes.len(), remedy.relative));
+        match (smallest_change(&index, &offers, &ask), found) {
+            (Some((fewest, least)), Some((fields, relative))) => {
+                prop_assert_eq!(fields, fewest, "{:?} for {:?}", remedy, ask);
+                prop_assert!((relative - least).abs() < 1e-9, "{} is less than {:?} for {:?}", least, remedy, ask);
+            }
+            (None, Some((fields, _))) => prop_assert!(fields > 2, "nobody else found it: {:?} for {:?}", remedy, ask),
+            (Some(smaller), None) => prop_assert!(false, "there is one: {:?} for {:?}", smaller, ask),
+            (None, None) => {}
+        }
+    }
 }
 
 proptest! {

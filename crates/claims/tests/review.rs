@@ -89,7 +89,11 @@ fn resources_claims_and_classes() {
     update(claim(json!({"resourceName": "a"})), claim(json!({"resourceName": "b"})), "spec.resourceName");
     let mut bound = claim(json!({"engine": "mysql"}));
     bound["status"] = json!({"phase": "Bound"});
-    update(bound, claim(json!({"engine": "postgres"})), "spec.engine");
+    update(bound.clone(), claim(json!({"engine": "postgres"})), "spec.engine");
+    // what was a number may be quoted, and be no other one then
+    bound["spec"] = json!({"version": 5.1});
+    update(bound.clone(), claim(json!({"version": "5.1"})), "");
+    update(bound, claim(json!({"version": "5.10"})), "spec.version");
     update(claim(json!({"engine": "mysql"})), claim(json!({"engine": "postgres"})), "");
 
     let template = json!({"apiVersion": "a/v1", "kind": "B"});
@@ -354,6 +358,19 @@ fn a_number_for_a_version_is_advised_against() {
 }
 
 #[test]
+fn what_rules_nothing_out_is_said() {
+    let types = types();
+    let snapshot = Snapshot { types: &types, ..Snapshot::default() };
+    let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
+    let spec = json!({"engine": "mysql", "topology": {"nodeSelectorTerms": terms}});
+    let object = of("RelationalDatabase", json!({"spec": spec}));
+    let verdict = review(&Request { operation: Operation::Create, object: &object, old: &Value::Null }, &snapshot);
+    assert!(
+        matches!(verdict, Verdict::Allow(warnings) if warnings.len() == 1 && warnings[0].contains("spec.topology"))
+    );
+}
+
+#[test]
 fn types_and_managers() {
     let taken = |names: Value| {
         json!({"apiVersion": "conductor.io/v1alpha1", "kind": "ResourceType", "metadata": {"name": "fakes.example.com"},
@@ -412,6 +429,13 @@ fn types_and_managers() {
     let mut lone = manager("lone", "2026-02-01T00:00:00Z", false, &["gold"]);
     lone["spec"]["defaultClass"] = json!("silver");
     check(Operation::Create, lone, Value::Null, &[], 0, "spec.defaultClass");
+    // which StorageClass stands in is said on it; one that says it elsewhere from before can still be changed
+    let mut volumes = manager("volumes", "2026-02-01T00:00:00Z", true, &["gold"]);
+    volumes["spec"]["type"] = json!("persistentvolumes");
+    check(Operation::Create, volumes.clone(), Value::Null, &[], 0, "");
+    volumes["spec"]["defaultClass"] = json!("gold");
+    check(Operation::Create, volumes.clone(), Value::Null, &[], 0, "spec.defaultClass");
+    check(Operation::Update, volumes.clone(), volumes, &[], 0, "");
 
     // what slipped through admission together: the older stands
     let young = manager("a-young", "2026-02-01T00:00:00Z", true, &["gold", "iron"]);

@@ -320,6 +320,32 @@ fn a_mariadb_session_with_the_new_password_is_not_ended() {
     assert_eq!(new.ask("select 1"), None);
 }
 
+/// Who has the old password may take it off while it works: then the account has none, and the rotation ends that too.
+#[test]
+fn a_mariadb_account_without_a_password_does_not_outlive_a_rotation() {
+    if !has("passwords of MariaDB", MARIADB) {
+        return;
+    }
+    let world = World::new();
+    // the template says nothing of the time: what it said would be put back as drift
+    class(&world, "own", "Delete", "MariaDBInstance", json!({}));
+    claim(&world, "db", json!({"class": "own"}));
+    let first = world.details(CLAIMS, "db");
+    let (path, _) = behind(&world, "db");
+    let mut old = Session::open(&first).expect("works");
+    world.patch(&path, json!({"spec": {"rotate": 1, "rotationGraceSeconds": 3600}}));
+    world.until(&path, "replaced", |i| i["status"]["replaced"] == 1);
+    sql(&first, "set password = ''").expect("is its own");
+    let open: BTreeMap<String, String> =
+        first.clone().into_iter().chain([("password".to_owned(), String::new())]).collect();
+    sql(&open, "select 1").expect("needs none now");
+    world.patch(&path, json!({"spec": {"rotationGraceSeconds": 0}}));
+    world.until(&path, "retired", |i| i["status"]["retired"] == 1);
+    assert!(sql(&open, "select 1").is_err(), "needs one again");
+    assert_eq!(old.ask("select 1"), None, "who was connected is ended");
+    sql(&world.details(CLAIMS, "db"), "select 1").expect("works");
+}
+
 #[test]
 fn a_database_is_not_taken_for_gone_where_its_secret_names_another_server() {
     if !has("two servers", POSTGRES) {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::clock::now;
 use crate::connection::Wiring;
-use crate::desk::{Desk, Found, Key, Outcome, Seen, Trouble};
+use crate::desk::{Desk, Found, Key, Outcome, Trouble};
 use crate::implementations::NOT_ALLOWED;
 use crate::transport::Broken;
 use crate::volumes::leading;
@@ -116,7 +116,7 @@ impl Desk {
             && let Err(pause) = self.may_say(key, &(leading(reason, summary) + progress))
             && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
         {
-            return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
+            return Ok(Outcome::Later(pause));
         }
         if plan.writes.iter().any(|w| w.purpose == CLASS_STANDS_IN) {
             // what it is bound to then is decided when it has its class
@@ -198,11 +198,7 @@ impl Desk {
             return Ok(Vec::new());
         }
         let name = text(&resource["metadata"]["name"]);
-        let keys: Vec<Key> = {
-            let state = self.state.lock();
-            let names = |seen: &Seen| seen.resource.as_deref() == Some(name);
-            state.claims.iter().filter(|(_, seen)| names(seen)).map(|(key, _)| key.clone()).collect()
-        };
+        let keys: Vec<Key> = self.state.lock().naming(name).cloned().collect();
         let (api_version, kind) = self.kind.claim();
         let mut torn = Vec::new();
         for (namespace, name) in keys {

@@ -103,7 +103,8 @@ impl Kind {
     /// A class as matching sees it.
     pub fn profile(&self, object: &Value, served: bool) -> Result<Profile, Vec<FieldError>> {
         match self {
-            Kind::Volumes => Ok(volumes::profile(object, served)),
+            // a manager serves what is made here: claims of other classes are handed to their provisioners by whoever sees them
+            Kind::Volumes => Ok(volumes::profile(object, served || object["provisioner"] != volumes::PROVISIONER)),
             Kind::Generated(kind) => extract::profile(&kind.rules(), object, served),
         }
     }

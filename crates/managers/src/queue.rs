@@ -1,7 +1,6 @@
 //! The work queue: every item once, never two at the same time, failures later and later.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -21,10 +20,14 @@ struct Item {
     failures: u32,
 }
 
+/// A time, and a number for those that have the same.
+type When = (Instant, u64);
+
 struct Inner<K> {
     ready: VecDeque<K>,
-    later: BinaryHeap<Reverse<(Instant, u64)>>,
-    waiting: HashMap<u64, K>,
+    /// Wanted later; of each item the earliest.
+    later: BTreeMap<When, K>,
+    timers: HashMap<K, When>,
     items: HashMap<K, Item>,
     counter: u64,
 }
@@ -40,8 +43,8 @@ impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
     fn default() -> Self {
         let inner = Inner {
             ready: VecDeque::new(),
-            later: BinaryHeap::new(),
-            waiting: HashMap::new(),
+            later: BTreeMap::new(),
+            timers: HashMap::new(),
             items: HashMap::new(),
             counter: 0,
         };
@@ -84,15 +87,26 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Wants an item worked on after a while.
+    /// Wants an item worked on after a while at the latest: what is to be done then is found out anew each time.
     pub fn add_after(&self, key: K, pause: Duration) {
         let mut inner = self.inner.lock();
+        let at = Instant::now() + pause;
+        match inner.timers.get(&key).copied() {
+            Some((earlier, _)) if earlier <= at => return,
+            Some(when) => drop(inner.later.remove(&when)),
+            None => {}
+        }
         inner.counter += 1;
-        let number = inner.counter;
-        inner.later.push(Reverse((Instant::now() + pause, number)));
-        inner.waiting.insert(number, key);
+        let when = (at, inner.counter);
+        inner.timers.insert(key.clone(), when);
+        inner.later.insert(when, key);
         drop(inner);
         self.timer.notify_one();
+    }
+
+    /// Whether an item is in line, or will be after it was worked on.
+    pub fn is_wanted(&self, key: &K) -> bool {
+        self.inner.lock().items.get(key).is_some_and(|item| item.queued || item.again)
     }
 
     /// The next item. It must be given back with [`Queue::done`] or [`Queue::failed`].
@@ -157,14 +171,12 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
                 let mut inner = self.inner.lock();
                 let now = Instant::now();
                 let mut due = Vec::new();
-                while let Some(Reverse((at, number))) = inner.later.peek().copied() {
-                    if at > now {
-                        break;
-                    }
-                    inner.later.pop();
-                    due.extend(inner.waiting.remove(&number));
+                while let Some(first) = inner.later.first_entry().filter(|first| first.key().0 <= now) {
+                    let key = first.remove();
+                    inner.timers.remove(&key);
+                    due.push(key);
                 }
-                let next = inner.later.peek().map(|Reverse((at, _))| *at);
+                let next = inner.later.first_key_value().map(|((at, _), _)| *at);
                 drop(inner);
                 due.into_iter().for_each(|key| self.add(key));
                 next
@@ -236,6 +248,21 @@ mod tests {
         queue.done(&"a");
         queue.add("a");
         assert_eq!(queue.next().await, ("a", 0), "a success forgets the failures");
+        timer.abort();
+    }
+
+    #[tokio::test]
+    async fn who_is_wanted_later_several_times_comes_once_and_at_the_earliest() {
+        let queue: std::sync::Arc<Queue<&str>> = std::sync::Arc::default();
+        let timer = queue.clone();
+        let timer = tokio::spawn(async move { timer.keep_time().await });
+        for pause in [3_600_000, 20, 40, 20, 60] {
+            queue.add_after("a", Duration::from_millis(pause));
+        }
+        assert_eq!(queue.next().await, ("a", 0), "an hour is not waited for");
+        queue.done(&"a");
+        let again = tokio::time::timeout(Duration::from_millis(200), queue.next()).await;
+        assert!(again.is_err(), "one time is enough");
         timer.abort();
     }
 

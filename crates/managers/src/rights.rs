@@ -35,17 +35,25 @@ pub(crate) async fn may_use(api: &Api, kind: &Kind, claim: &Value, class: &str) 
     if said(CREATED_BY).is_empty() {
         return Ok(false);
     }
+    let groups: Vec<String> = groups(said(CREATED_BY_GROUPS)).collect();
+    let spec = json!({"user": said(CREATED_BY), "groups": groups});
+    review(api, "SubjectAccessReview", spec, kind, class).await
+}
+
+/// Whether we have it ourselves, which everybody may ask.
+pub(crate) async fn we_may_use(api: &Api, kind: &Kind, class: &str) -> Result<bool, Failure> {
+    review(api, "SelfSubjectAccessReview", json!({}), kind, class).await
+}
+
+async fn review(api: &Api, review: &str, mut spec: Value, kind: &Kind, class: &str) -> Result<bool, Failure> {
     let (api_version, kind) = kind.class();
     let served = api.served(&api_version, kind).await?;
-    let groups: Vec<String> = groups(said(CREATED_BY_GROUPS)).collect();
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {"user": said(CREATED_BY), "groups": groups, "resourceAttributes": {
-            "verb": "use", "group": api_version.split_once('/').map_or("", |(group, _)| group),
-            "resource": served.plural, "name": class,
-        }},
+    spec["resourceAttributes"] = json!({
+        "verb": "use", "group": api_version.split_once('/').map_or("", |(group, _)| group),
+        "resource": served.plural, "name": class,
     });
-    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let answer = api.call(Method::POST, path, JSON, review.to_string().into_bytes()).await?;
+    let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": review, "spec": spec});
+    let path = format!("/apis/authorization.k8s.io/v1/{}s", review.to_ascii_lowercase());
+    let answer = api.call(Method::POST, &path, JSON, body.to_string().into_bytes()).await?;
     Ok(answer["status"]["allowed"] == true)
 }

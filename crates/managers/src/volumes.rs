@@ -1,16 +1,18 @@
 //! PersistentVolumes and their claims: what a desk does about them.
 
-use conductor_claims::lifecycle::SYSTEM_NAMESPACE;
+use conductor_claims::amount::Amount;
+use conductor_claims::lifecycle::{RESOURCE_UID, SYSTEM_NAMESPACE};
 use conductor_claims::matching::{Decision, Reason, Summary};
 use conductor_claims::volumes::{
-    GROW, IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, VolumeClaimScene, VolumeScene, is_behind,
-    made_name, volume, volume_claim, volume_claim_held, wants_more,
+    GROW, IMPLEMENTATION, Making, PROVISIONED_BY, PROVISIONER, SCRUBBING, SELECTED_NODE, VolumeClaimScene, VolumeScene,
+    growth_refused, is_behind, made_name, volume, volume_claim, volume_claim_held, volume_claim_in_use, wants_more,
+    was_bound,
 };
 use serde_json::Value;
 
 use crate::api::Failure;
 use crate::clock::now;
-use crate::desk::{Desk, Found, Key, Outcome, Trouble};
+use crate::desk::{Desk, Found, Item, Key, Outcome, Trouble};
 use crate::implementations::NOT_ALLOWED;
 
 /// The kind of the object that a StorageClass of ours names in `parameters.template`.
@@ -35,6 +37,29 @@ struct Parts {
     implementation: Option<Value>,
 }
 
+fn is_ours(volume: &Value) -> bool {
+    text(&volume["metadata"]["annotations"][PROVISIONED_BY]) == PROVISIONER
+}
+
+/// What keeps a claim's volume from being made, or from growing: a word, and a sentence with what to do.
+fn held_by(claim: &Value, failure: &Failure) -> (&'static str, String) {
+    let (reason, advice) = match failure.code {
+        404 => ("KindMissing", "install its provider, or correct the template"),
+        403 => ("NotAllowed", NOT_ALLOWED),
+        _ => ("Refused", "correct the template"),
+    };
+    let bound = matches!(text(&claim["status"]["phase"]), "Bound" | "Lost");
+    let what = if bound { "grow" } else { "be made" };
+    (reason, format!("what is behind its volume cannot {what}: {failure}: {advice}"))
+}
+
+/// Whether a claim is charged for more than it asks for: it asked for more before.
+fn is_charged_for_more(claim: &Value) -> bool {
+    let amount = |value: &Value| Amount::from_json(value).unwrap_or_default();
+    amount(&claim["status"]["allocatedResources"]["storage"])
+        > amount(&claim["spec"]["resources"]["requests"]["storage"])
+}
+
 impl Desk {
     pub(crate) async fn volume_claim(&self, key: &Key, fresh: bool) -> Result<Outcome, Trouble> {
         let Some(claim) = self.claim_object(key, fresh).await? else { return Ok(Outcome::Settled) };
@@ -42,11 +67,15 @@ impl Desk {
             return Ok(Outcome::Settled);
         }
         let uid = text(&claim["metadata"]["uid"]).to_owned();
+        let consumers = self.cx.consumers.of(&self.words, &key.0, &key.1);
         if !claim["metadata"]["deletionTimestamp"].is_null() {
             self.state.lock().index.stop_waiting(&uid);
+            // only Pods on a node hold it
+            let pods = consumers.into_iter().filter(|(pod, used)| pod.starts_with("Pod ") && !used.node.is_empty());
+            let pods: Vec<String> = pods.map(|(pod, _)| pod).collect();
+            self.send(volume_claim_in_use(&claim, &pods, &now())).await?;
             return Ok(Outcome::Settled);
         }
-        let consumers = self.cx.consumers.of(&self.words, &key.0, &key.1);
         let scheduled: Vec<&str> =
             consumers.iter().map(|(_, used)| used.node.as_str()).filter(|node| !node.is_empty()).collect();
         let selected = text(&claim["metadata"]["annotations"][SELECTED_NODE]);
@@ -73,7 +102,8 @@ impl Desk {
             Err(failure) => {
                 self.state.lock().index.forget(&uid);
                 if failure.code == 403 {
-                    self.say_held(&claim, &failure).await?;
+                    let (reason, message) = held_by(&claim, &failure);
+                    self.send(volume_claim_held(&claim, reason, message, &now())).await?;
                 }
                 return Err(failure.into());
             }
@@ -87,12 +117,7 @@ impl Desk {
             claim: &claim,
             decision: &decision,
             volume: live.as_ref(),
-            making: parts.as_ref().map(|parts| Making {
-                class: &parts.class,
-                template: &parts.template,
-                implementation: parts.implementation.as_ref(),
-                expressions: &self.cx.evaluator,
-            }),
+            making: parts.as_ref().map(|parts| self.making(parts)),
             class: class.as_deref(),
             default_class: default.as_deref(),
             now: &time,
@@ -109,7 +134,7 @@ impl Desk {
             && let Err(pause) = self.may_say(key, &leading(reason, summary))
             && plan.writes.iter().all(|w| w.purpose == "say why the claim waits")
         {
-            return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
+            return Ok(Outcome::Later(pause));
         }
         if matches!(decision, Decision::Provision { .. }) && plan.is_empty() {
             // its implementation is being made, and is followed; this is for kinds that cannot be
@@ -123,9 +148,22 @@ impl Desk {
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
             let held = ["make the volume's implementation", GROW].contains(&broken.purpose);
             if held && !matches!(broken.failure.code, 0 | 409 | 429 | 500..) {
-                self.say_held(&claim, &broken.failure).await?;
+                let (reason, message) = held_by(&claim, &broken.failure);
+                let plan = match (live.as_ref(), parts.as_ref()) {
+                    (Some(volume), Some(parts)) if broken.purpose == GROW => {
+                        growth_refused(&claim, volume, &self.making(parts), reason, message, &now())
+                    }
+                    _ => volume_claim_held(&claim, reason, message, &now()),
+                };
+                self.send(plan).await?;
             }
             return Err(broken.into());
+        }
+        if let Some(volume) = live.as_ref().filter(|volume| bound && !wants_more(&claim, volume))
+            && is_charged_for_more(&claim)
+        {
+            // whether it may still be made larger is for the volume's look to say
+            self.queue.add(Item::Resource(text(&volume["metadata"]["name"]).into()));
         }
         if bound && live.is_some_and(|volume| wants_more(&claim, &volume)) {
             // what its template is by now, and what its provider has seen, shows on no object that is followed for the claim
@@ -134,17 +172,13 @@ impl Desk {
         Ok(outcome)
     }
 
-    /// Says on a claim what keeps its volume from being made, or from growing.
-    async fn say_held(&self, claim: &Value, failure: &Failure) -> Result<(), Trouble> {
-        let (reason, advice) = match failure.code {
-            404 => ("KindMissing", "install its provider, or correct the template"),
-            403 => ("NotAllowed", NOT_ALLOWED),
-            _ => ("Refused", "correct the template"),
-        };
-        let bound = matches!(text(&claim["status"]["phase"]), "Bound" | "Lost");
-        let what = if bound { "grow" } else { "be made" };
-        let message = format!("what is behind its volume cannot {what}: {failure}: {advice}");
-        Ok(self.send(volume_claim_held(claim, reason, message, &now())).await?)
+    fn making<'p>(&'p self, parts: &'p Parts) -> Making<'p> {
+        Making {
+            class: &parts.class,
+            template: &parts.template,
+            implementation: parts.implementation.as_ref(),
+            expressions: &self.cx.evaluator,
+        }
     }
 
     /// The volume, what making one takes, and the default class.
@@ -183,7 +217,7 @@ impl Desk {
     /// What is behind a volume of ours.
     async fn behind(&self, volume: &Value) -> Result<Option<Value>, Failure> {
         let annotations = &volume["metadata"]["annotations"];
-        if text(&annotations[PROVISIONED_BY]) != PROVISIONER {
+        if !is_ours(volume) {
             return Ok(None);
         }
         let behind: Value = serde_json::from_str(text(&annotations[IMPLEMENTATION])).unwrap_or_default();
@@ -193,32 +227,66 @@ impl Desk {
         Ok(live.filter(|live| is_behind(live, volume)))
     }
 
+    /// Another claim than the one with this uid that names a volume and was bound, as the API server has it.
+    async fn named_by(&self, volume: &Value, uid: &str) -> Result<Option<Value>, Failure> {
+        let (name, reference) = (text(&volume["metadata"]["name"]), &volume["spec"]["claimRef"]);
+        let others: Vec<Key> = {
+            let state = self.state.lock();
+            let other = |key: &&Key| {
+                let copy = *key.0 == *text(&reference["namespace"]) && *key.1 == *text(&reference["name"]);
+                state.claims.get(key).is_some_and(|seen| seen.uid.as_ref() != uid && (seen.had || copy))
+            };
+            state.naming(name).filter(other).cloned().collect()
+        };
+        let mut found = None;
+        for (namespace, claim) in others {
+            let live = self.cx.api.get("v1", "PersistentVolumeClaim", &namespace, &claim).await?;
+            let names = |o: &Value| text(&o["spec"]["volumeName"]) == name && text(&o["metadata"]["uid"]) != uid;
+            let live = live.filter(|o| names(o) && was_bound(o, volume));
+            // who has it before who had it
+            if live.as_ref().is_some_and(|o| text(&o["status"]["phase"]) == "Bound") || found.is_none() {
+                found = live.or(found);
+            }
+        }
+        Ok(found)
+    }
+
     pub(crate) async fn volume(&self, name: &str, fresh: bool) -> Result<Outcome, Trouble> {
         let Some(object) = self.resource_object(name, fresh).await? else { return Ok(Outcome::Settled) };
         let reference = &object["spec"]["claimRef"];
         let uid = text(&reference["uid"]);
         let implementation = self.behind(&object).await?;
         let (namespace, of) = (text(&reference["namespace"]), text(&reference["name"]));
+        let leaving = !object["metadata"]["deletionTimestamp"].is_null();
         let claim = if uid.is_empty() {
             Found::Gone
-        } else if implementation.is_some() && text(&object["status"]["phase"]) == "Bound" {
-            // what is behind the volume shows on its claim too, which must be there whole for that
-            let live = self.cx.api.get("v1", "PersistentVolumeClaim", namespace, of).await?;
-            live.filter(|o| text(&o["metadata"]["uid"]) == uid).map_or(Found::Gone, Found::Alive)
+        } else if leaving || (implementation.is_some() && text(&object["status"]["phase"]) == "Bound") {
+            // what is behind the volume shows on its claim too, which must be there whole for that; and what is to go must not by a
+            // look from before its claim named it
+            self.ask_for_claim(uid, namespace, of).await?
         } else {
             self.find_claim(uid, namespace, of).await?
         };
+        // nobody else's word counts while its claim has it
+        let open = leaving || uid.is_empty() || matches!(text(&object["status"]["phase"]), "Released" | "Failed");
+        let named_by = if open { self.named_by(&object, uid).await? } else { None };
         let time = now();
         let plan = volume(&VolumeScene {
             volume: &object,
             claim: claim.presence(),
+            named_by: named_by.as_ref(),
             implementation: implementation.as_ref(),
             now: &time,
         });
-        let going = implementation.is_some_and(|i| !i["metadata"]["deletionTimestamp"].is_null());
+        let going = implementation.as_ref().is_some_and(|i| !i["metadata"]["deletionTimestamp"].is_null());
         let going = going || plan.removes_implementation();
+        // what is restored after its volume is labelled as another's, and shows on nothing that is followed for this one
+        let lacks = implementation.is_none() && matches!(claim, Found::Alive(_)) && is_ours(&object);
+        let label = |i: &Value| text(&i["metadata"]["labels"][RESOURCE_UID]) != text(&object["metadata"]["uid"]);
+        let lacks =
+            lacks || (text(&object["status"]["reason"]) == SCRUBBING && implementation.as_ref().is_some_and(label));
         self.send(plan).await?;
         // that it is gone is not shown by a watch that begins after that
-        Ok(if going { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
+        Ok(if going || lacks { Outcome::Later(std::time::Duration::from_secs(5)) } else { Outcome::Settled })
     }
 }

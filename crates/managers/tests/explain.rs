@@ -50,12 +50,7 @@ async fn a_user_gets_numbers_and_an_admin_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_class_that_its_maker_may_not_use_is_said() {
     let (cluster, [jane, claus, ..]) = people().await;
-    cluster
-        .create(&json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClass", "reclaimPolicy": "Retain",
-            "metadata": {"name": "gold", "labels": {"conductor.io/use": "required"}}}))
-        .await;
-    cluster.create(&database("nugget", json!({"engine": "mysql", "class": "gold"}))).await;
-    cluster.until(&target(STORAGE, "RelationalDatabase", "", "nugget"), "free", phase_is("Available")).await;
+    gold(&cluster).await;
     let wish = claim("shop", "db", json!({"resourceName": "nugget"}));
     let (code, answer) =
         jane.send(Method::POST, &format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), &wish).await;
@@ -79,6 +74,57 @@ async fn a_class_that_its_maker_may_not_use_is_said() {
         .await;
     let answer = explained(&cluster.api, &wish).await;
     assert!(answer.text.contains("binds to RelationalDatabase nugget"), "{}", answer.text);
+}
+
+/// A class that is only for some, and one resource of it, the only one there is.
+async fn gold(cluster: &Cluster) {
+    cluster
+        .create(&json!({"apiVersion": STORAGE, "kind": "RelationalDatabaseClass", "reclaimPolicy": "Retain",
+            "metadata": {"name": "gold", "labels": {"conductor.io/use": "required"}}}))
+        .await;
+    cluster.create(&database("nugget", json!({"engine": "mysql", "class": "gold"}))).await;
+    cluster.until(&target(STORAGE, "RelationalDatabase", "", "nugget"), "free", phase_is("Available")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_a_right_is_passed_over_for_a_claim_without_a_class() {
+    let (cluster, [jane, claus, ..]) = people().await;
+    gold(&cluster).await;
+    let wish = claim("shop", "db", json!({"engine": "mysql"}));
+    let (code, answer) =
+        jane.send(Method::POST, &format!("{DATABASES}/namespaces/shop/relationaldatabaseclaims"), &wish).await;
+    assert_eq!(code, 201, "{answer}");
+    cluster.until(&Target::of(&wish), "waits", |o| o.is_some_and(|o| o["status"]["message"].is_string())).await;
+    let said = explained(&cluster.api, &wish).await;
+    assert!(said.text.contains("waits: ") && !said.text.contains("binds to"), "{}", said.text);
+    assert_eq!(said.json["candidates"][0]["fits"], false, "{}", said.json);
+    // who may see it, and may not ask what others may
+    let said = explained(&Api::new(claus.0.clone()), &wish).await;
+    assert!(said.text.contains("tightest fit, if who made the claim may use class gold"), "{}", said.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_knows_who_may_use_a_class() {
+    let (cluster, [jane, ..]) = people().await;
+    gold(&cluster).await;
+    // she may make claims and see everything
+    let looks = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "looks"}, "rules": [
+        {"apiGroups": ["storage.conductor.io"], "resources": ["*"], "verbs": ["get", "list"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "looks"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
+    for object in [&looks, &binding] {
+        cluster.create(object).await;
+    }
+    let named = claim("shop", "named", json!({"resourceName": "nugget"}));
+    let any = claim("shop", "any", json!({"engine": "mysql"}));
+    for (wish, told) in [(&named, "may not use class gold"), (&any, "waits: ")] {
+        let planned =
+            inspect::plan(&Api::new(jane.0.clone()), std::slice::from_ref(wish), "shop").await.expect("a plan");
+        assert!(planned[0].trouble && planned[0].text.contains(told), "{}", planned[0].text);
+        let planned = inspect::plan(&cluster.api, std::slice::from_ref(wish), "shop").await.expect("a plan");
+        assert!(planned[0].text.starts_with("binds to RelationalDatabase nugget"), "{}", planned[0].text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,42 +5,38 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::faulty::{Faults, RDS, provider, seeds};
+use common::faulty::{Cuts, Faults, MANY, RDS, assert_faults, provider, seeds};
 use common::{Cluster, PATIENCE, pvc, target, volume, volume_claim};
 use conductor_claims::lifecycle::Target;
 use conductor_managers::consumers::{CLAIMS, INGRESS_CLAIM};
-use conductor_managers::{Options, inspect};
+use conductor_managers::{Managers, Options, inspect};
 use serde_json::{Value, json};
 
 async fn check_cuts(ordered: bool) {
     let cluster = Cluster::start(false).await;
     cluster.namespace("apps").await;
     let options = Options { types: false, ordered, workers: 4, ..Options::default() };
-    for writes in 0..10 {
-        cluster.create(&volume(&format!("v{writes}"), "10Gi", "")).await;
-        cluster.create(&volume_claim("apps", &format!("c{writes}"), "5Gi", "")).await;
-        let faults = Faults::new(writes, 0, 1);
-        let managers = cluster.faulty(&faults, options.clone()).await;
-        let deadline = Instant::now() + PATIENCE;
-        // until it is cut off, or has nothing left to do
-        while !faults.cut.load(Ordering::Acquire) && Instant::now() < deadline {
-            let done = cluster.get(&pvc("apps", &format!("c{writes}"))).await;
-            if managers.is_idle() && done.is_some_and(|c| c["status"]["phase"] == "Bound") {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        drop(managers);
+    let mut cuts = Cuts::default();
+    for round in 0.. {
+        cluster.create(&volume(&format!("v{round}"), "10Gi", "")).await;
+        let claim = cluster.create(&volume_claim("apps", &format!("c{round}"), "5Gi", "")).await;
+        cuts.run(&cluster, &options, async || is_bound(&cluster, &claim).await).await;
         let managers = cluster.managers(options.clone()).await;
-        let claims = cluster
-            .settled("v1", "PersistentVolumeClaim", &format!("cut after {writes} writes, ordered {ordered}"))
-            .await;
-        assert_eq!(claims.len() as u64, writes + 1);
+        let claims = cluster.settled("v1", "PersistentVolumeClaim", &format!("round {round}, ordered {ordered}")).await;
+        assert_eq!(claims.len(), round + 1);
         drop(managers);
+        if cuts.are_through() {
+            break;
+        }
+        assert!(round < MANY, "ordered {ordered}: {:?}", cuts.missing());
     }
+    cuts.assert_at(if ordered { 4 } else { 2 }, &["persistentvolumes", "persistentvolumeclaims"]);
+}
+
+async fn is_bound(cluster: &Cluster, claim: &Value) -> bool {
+    cluster.get(&Target::of(claim)).await.is_some_and(|claim| claim["status"]["phase"] == "Bound")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,7 +49,7 @@ async fn check_races(ordered: bool, seed: u64) {
     let cluster = Cluster::start(false).await;
     cluster.namespace("apps").await;
     let options = Options { types: false, ordered, workers: 4, ..Options::default() };
-    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let (one, two) = (Faults::random(seed), Faults::random(seed + 1));
     let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
     for i in 0..12 {
         cluster.create(&volume(&format!("v{i}"), &format!("{}Gi", 10 + i), "")).await;
@@ -67,6 +63,9 @@ async fn check_races(ordered: bool, seed: u64) {
             cluster.create(&volume_claim("apps", &name, "5Gi", "")).await;
         }
     }
+    // late enough for both to have had their share
+    cluster.until(&pvc("apps", "c11"), "bound", common::phase_is("Bound")).await;
+    assert_faults([&one, &two], &["persistentvolumes", "persistentvolumeclaims"]);
     drop(managers);
     let _managers = cluster.managers(options).await;
     cluster.settled("v1", "PersistentVolumeClaim", &format!("raced, seed {seed}, ordered {ordered}")).await;
@@ -224,13 +223,23 @@ async fn provisioning(options: &Options) -> Arc<Cluster> {
     cluster
 }
 
+/// Waits until both serve every type.
+async fn serving(managers: [&Managers; 2]) {
+    let deadline = Instant::now() + PATIENCE;
+    while !managers.iter().all(|managers| managers.types_are_served()) {
+        assert!(Instant::now() < deadline, "they do not come to serve what there is");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Two managers at once on bad connections make databases, while claims are deleted and made anew under the same name.
 async fn check_provisioning_races(ordered: bool, seed: u64) {
     let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
     let cluster = provisioning(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
-    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let (one, two) = (Faults::random(seed), Faults::random(seed + 1));
     let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
+    serving([&managers.0, &managers.1]).await;
     let at = |i: usize| target(API, "RelationalDatabaseClaim", "apps", &format!("c{i}"));
     for i in 0..8 {
         cluster.create(&database_claim(&format!("c{i}"))).await;
@@ -238,12 +247,17 @@ async fn check_provisioning_races(ordered: bool, seed: u64) {
         let broken = inspect::check(&cluster.api, false).await.expect("an answer").findings;
         assert!(broken.is_empty(), "seed {seed}: {}", broken[0].message);
         if i % 2 == 1 {
+            // while it is made, or when it is bound
+            if i % 4 == 3 {
+                cluster.until(&at(i - 1), "bound", common::phase_is("Bound")).await;
+            }
             tokio::time::sleep(Duration::from_millis(one.draw() % 40)).await;
             cluster.delete(&at(i - 1)).await;
             cluster.until(&at(i - 1), "gone", |o| o.is_none()).await;
             cluster.create(&database_claim(&format!("c{}", i - 1))).await;
         }
     }
+    assert_faults([&one, &two], &["relationaldatabases", "relationaldatabaseclaims", "rdsinstances"]);
     drop(managers);
     let _managers = cluster.managers(options).await;
     let what = format!("raced, seed {seed}, ordered {ordered}");
@@ -278,31 +292,26 @@ async fn check_provisioning_cuts(ordered: bool) {
     let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
     let cluster = provisioning(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
-    for writes in 0..8 {
-        let name = format!("c{writes}");
-        cluster.create(&database_claim(&name)).await;
-        let faults = Faults::new(writes, 0, 1);
-        let managers = cluster.faulty(&faults, options.clone()).await;
-        let deadline = Instant::now() + PATIENCE;
-        let at = target(API, "RelationalDatabaseClaim", "apps", &name);
-        while !faults.cut.load(Ordering::Acquire) && Instant::now() < deadline {
-            if cluster.get(&at).await.is_some_and(|c| c["status"]["phase"] == "Bound") {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        drop(managers);
+    let mut cuts = Cuts::default();
+    let mut count = 0;
+    while !cuts.are_through() {
+        let claim = cluster.create(&database_claim(&format!("c{count}"))).await;
+        count += 1;
+        cuts.run(&cluster, &options, async || is_bound(&cluster, &claim).await).await;
         let managers = cluster.managers(options.clone()).await;
-        let what = format!("cut after {writes} writes, ordered {ordered}");
+        let what = format!("round {count}, ordered {ordered}");
         let claims = cluster.settled(API, "RelationalDatabaseClaim", &what).await;
         let made = cluster.api.list(RDS, "RDSInstance", "").await.expect("a list");
-        assert_eq!((claims.len(), made.len()), (writes as usize + 1, writes as usize + 1), "{what}");
+        assert_eq!((claims.len(), made.len()), (count, count), "{what}");
         drop(managers);
+        assert!(count < MANY, "ordered {ordered}: {:?}", cuts.missing());
     }
+    let written = ["relationaldatabases", "relationaldatabaseclaims", "rdsinstances"];
+    cuts.assert_at(if ordered { 8 } else { 4 }, &written);
     // released again, nothing is left
     let managers = cluster.managers(options).await;
-    for writes in 0..8 {
-        cluster.delete(&target(API, "RelationalDatabaseClaim", "apps", &format!("c{writes}"))).await;
+    for i in 0..count {
+        cluster.delete(&target(API, "RelationalDatabaseClaim", "apps", &format!("c{i}"))).await;
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -330,8 +339,9 @@ async fn check_sharing_races(ordered: bool, seed: u64) {
     let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
     let cluster = provisioning(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
-    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let (one, two) = (Faults::random(seed), Faults::random(seed + 1));
     let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
+    serving([&managers.0, &managers.1]).await;
     let made = |i: usize| {
         let mut database = shared_database(&format!("d{i}"));
         database["spec"]["reclaimPolicy"] = json!("Delete");
@@ -347,11 +357,15 @@ async fn check_sharing_races(ordered: bool, seed: u64) {
         if i % 2 == 1 {
             tokio::time::sleep(Duration::from_millis(one.draw() % 60)).await;
             let again = claim(one.draw() as usize % i);
+            if i % 4 == 3 {
+                cluster.until(&Target::of(&again), "bound", common::phase_is("Bound")).await;
+            }
             cluster.delete(&Target::of(&again)).await;
             cluster.until(&Target::of(&again), "gone", |o| o.is_none()).await;
             cluster.create(&again).await;
         }
     }
+    assert_faults([&one, &two], &["relationaldatabases", "relationaldatabaseclaims", "rdsinstances"]);
     drop(managers);
     let managers = cluster.managers(options).await;
     let what = format!("shared, seed {seed}, ordered {ordered}");
@@ -386,37 +400,24 @@ async fn two_at_once_share_no_more_than_there_is() {
     }
 }
 
-/// Runs managers that are cut off after so many writes, until they are, or until it is done.
-async fn cut_after(cluster: &Cluster, options: &Options, writes: u64, done: impl AsyncFn() -> bool) {
-    let faults = Faults::new(writes, 0, 1);
-    let managers = cluster.faulty(&faults, options.clone()).await;
-    let deadline = Instant::now() + PATIENCE;
-    while !faults.cut.load(Ordering::Acquire) && !done().await && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    drop(managers);
-}
-
 /// A shared database is bound to two claims and released by one after the other, each time by managers that are cut off in the midst of it.
 async fn check_sharing_cuts(ordered: bool) {
     let options = Options { volumes: false, ordered, workers: 4, ..Options::default() };
     let cluster = provisioning(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
-    for writes in 0..8 {
-        let what = format!("cut after {writes} writes, ordered {ordered}");
-        let mut database = shared_database(&format!("d{writes}"));
+    let [mut first, mut second, mut one_goes, mut last_goes] = Cuts::of();
+    for round in 0.. {
+        let what = format!("round {round}, ordered {ordered}");
+        let mut database = shared_database(&format!("d{round}"));
         database["spec"]["reclaimPolicy"] = json!("Delete");
         database["spec"]["template"] = json!({"apiVersion": RDS, "kind": "RDSInstance", "spec": {"class": "shared"}});
         let at = Target::of(&database);
-        let claims = [unmade_claim(&format!("a{writes}")), unmade_claim(&format!("b{writes}"))];
-        let bound = async |claim: &Value| {
-            cluster.get(&Target::of(claim)).await.is_some_and(|c| c["status"]["phase"] == "Bound")
-        };
+        let claims = [unmade_claim(&format!("a{round}")), unmade_claim(&format!("b{round}"))];
         let gone = async |target: &Target| cluster.get(target).await.is_none();
         cluster.create(&database).await;
-        for claim in &claims {
+        for (claim, cuts) in claims.iter().zip([&mut first, &mut second]) {
             cluster.create(claim).await;
-            cut_after(&cluster, &options, writes, async || bound(claim).await).await;
+            cuts.run(&cluster, &options, async || is_bound(&cluster, claim).await).await;
             let managers = cluster.managers(options.clone()).await;
             cluster.settled(API, "RelationalDatabaseClaim", &what).await;
             drop(managers);
@@ -424,7 +425,7 @@ async fn check_sharing_cuts(ordered: bool) {
         let referred = |o: &Value| o["spec"]["claimRefs"].as_array().map_or(0, Vec::len);
         assert_eq!(cluster.get(&at).await.as_ref().map(referred), Some(2), "{what}");
         cluster.delete(&Target::of(&claims[0])).await;
-        cut_after(&cluster, &options, writes, async || gone(&Target::of(&claims[0])).await).await;
+        one_goes.run(&cluster, &options, async || gone(&Target::of(&claims[0])).await).await;
         let managers = cluster.managers(options.clone()).await;
         cluster.until(&Target::of(&claims[0]), "gone", |o| o.is_none()).await;
         cluster.settled(API, "RelationalDatabaseClaim", &what).await;
@@ -432,7 +433,7 @@ async fn check_sharing_cuts(ordered: bool) {
         let left = cluster.get(&at).await.expect("it stays for the other");
         assert_eq!((referred(&left), &left["status"]["phase"]), (1, &json!("Bound")), "{what}");
         cluster.delete(&Target::of(&claims[1])).await;
-        cut_after(&cluster, &options, writes, async || gone(&at).await).await;
+        last_goes.run(&cluster, &options, async || gone(&at).await).await;
         let managers = cluster.managers(options.clone()).await;
         cluster.until(&at, "gone with its last claim", |o| o.is_none()).await;
         let behind = target(RDS, "RDSInstance", "conductor-system", &at.name);
@@ -440,7 +441,17 @@ async fn check_sharing_cuts(ordered: bool) {
         cluster.until(&Target::of(&claims[1]), "gone", |o| o.is_none()).await;
         assert!(cluster.findings().await.is_empty(), "{what}: {:?}", cluster.findings().await);
         drop(managers);
+        let all = [&first, &second, &one_goes, &last_goes];
+        if all.iter().all(|cuts| cuts.are_through()) {
+            break;
+        }
+        assert!(round < MANY, "ordered {ordered}: {:?}", all.map(Cuts::missing));
     }
+    let (resources, claims, behind) = ("relationaldatabases", "relationaldatabaseclaims", "rdsinstances");
+    first.assert_at(if ordered { 6 } else { 3 }, &[resources, claims, behind]);
+    second.assert_at(if ordered { 3 } else { 1 }, &[resources, claims]);
+    one_goes.assert_at(if ordered { 3 } else { 1 }, &[resources, claims]);
+    last_goes.assert_at(if ordered { 5 } else { 2 }, &[resources, claims, behind]);
     playing.abort();
 }
 

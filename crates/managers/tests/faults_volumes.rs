@@ -3,11 +3,10 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::faulty::{Faults, RDS, provider, seeds};
-use common::{Cluster, PATIENCE, class_of_volumes, pvc, volume_claim};
+use common::faulty::{Cuts, Faults, MANY, RDS, assert_faults, provider, seeds};
+use common::{Cluster, PATIENCE, class_of_volumes, pv, pvc, volume_claim};
 use conductor_managers::Options;
 
 const CLAIM: &str = "PersistentVolumeClaim";
@@ -42,18 +41,22 @@ async fn check_races(ordered: bool, seed: u64) {
     let options = Options { ordered, workers: 4, ..Options::default() };
     let cluster = making(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
-    let (one, two) = (Faults::new(u64::MAX, 200, seed), Faults::new(u64::MAX, 200, seed + 1));
+    let (one, two) = (Faults::random(seed), Faults::random(seed + 1));
     let managers = (cluster.faulty(&one, options.clone()).await, cluster.faulty(&two, options.clone()).await);
     for i in 0..8 {
         cluster.create(&volume_claim("apps", &format!("c{i}"), "1Gi", "nfs")).await;
         if i % 2 == 1 {
             tokio::time::sleep(Duration::from_millis(one.draw() % 60)).await;
             let again = format!("c{}", one.draw() % i);
+            if i % 4 == 3 {
+                cluster.until(&pvc("apps", &again), "bound", common::phase_is("Bound")).await;
+            }
             cluster.delete(&pvc("apps", &again)).await;
             cluster.until(&pvc("apps", &again), "gone", |o| o.is_none()).await;
             cluster.create(&volume_claim("apps", &again, "1Gi", "nfs")).await;
         }
     }
+    assert_faults([&one, &two], &["persistentvolumes", "persistentvolumeclaims", "rdsinstances"]);
     drop(managers);
     let _managers = cluster.managers(options).await;
     let what = format!("raced, seed {seed}, ordered {ordered}");
@@ -78,35 +81,32 @@ async fn check_cuts(ordered: bool) {
     let options = Options { ordered, workers: 4, ..Options::default() };
     let cluster = making(&options).await;
     let playing = tokio::spawn(provider(cluster.clone()));
-    for writes in 0..8 {
+    let [mut made, mut removed] = Cuts::of();
+    for round in 0.. {
         let at = pvc("apps", "c");
         cluster.create(&volume_claim("apps", "c", "1Gi", "nfs")).await;
-        let what = format!("cut after {writes} writes, ordered {ordered}");
-        for delete in [false, true] {
-            if delete {
-                cluster.delete(&at).await;
-            }
-            let faults = Faults::new(writes, 0, 1);
-            let managers = cluster.faulty(&faults, options.clone()).await;
-            let deadline = Instant::now() + PATIENCE;
-            while !faults.cut.load(Ordering::Acquire) && Instant::now() < deadline {
-                let claim = cluster.get(&at).await;
-                if claim.is_none() || !delete && claim.is_some_and(|c| c["status"]["phase"] == "Bound") {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-            drop(managers);
-            let managers = cluster.managers(options.clone()).await;
-            if delete {
-                cluster.until(&at, "gone", |o| o.is_none()).await;
-            }
-            let claims = cluster.settled("v1", CLAIM, &what).await;
-            assert_eq!(claims.len(), usize::from(!delete), "{what}");
-            left(&cluster, claims.len(), &what).await;
-            drop(managers);
+        let what = format!("round {round}, ordered {ordered}");
+        let is_bound = async || cluster.get(&at).await.is_some_and(|claim| claim["status"]["phase"] == "Bound");
+        made.run(&cluster, &options, is_bound).await;
+        let managers = cluster.managers(options.clone()).await;
+        let claims = cluster.settled("v1", CLAIM, &what).await;
+        assert_eq!(claims.len(), 1, "{what}");
+        left(&cluster, 1, &what).await;
+        drop(managers);
+        cluster.delete(&at).await;
+        let volume = pv(claims[0]["spec"]["volumeName"].as_str().expect("a volume"));
+        removed.run(&cluster, &options, async || cluster.get(&volume).await.is_none()).await;
+        let managers = cluster.managers(options.clone()).await;
+        cluster.until(&at, "gone", |o| o.is_none()).await;
+        left(&cluster, 0, &what).await;
+        drop(managers);
+        if made.are_through() && removed.are_through() {
+            break;
         }
+        assert!(round < MANY, "ordered {ordered}: {:?} {:?}", made.missing(), removed.missing());
     }
+    made.assert_at(if ordered { 5 } else { 3 }, &["persistentvolumes", "persistentvolumeclaims", "rdsinstances"]);
+    removed.assert_at(3, &["persistentvolumes", "rdsinstances"]);
     playing.abort();
 }
 

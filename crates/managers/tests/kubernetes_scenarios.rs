@@ -1,16 +1,18 @@
 //! The scenario suite on a real Kubernetes: the same files, ordered writes, its own protection finalizers.
 //!
-//! PersistentVolumes are bound by us there only because this control plane runs without its own binder.
+//! PersistentVolumes are bound by us there only because this control plane runs without its own binder. On a cluster that somebody gave
+//! us, which has one, scenarios with volumes are left out, and nothing is touched that was there before.
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use common::scenario::Scenario;
 use common::{Cluster, PATIENCE};
 use conductor_claims::lifecycle::{RESOURCE_UID, Target};
 use conductor_managers::{Api, Managers, Options, install};
-use conductor_testkit::{Plane, skip};
+use conductor_testkit::{KUBECONFIG, Plane, skip};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -19,47 +21,103 @@ const CONTROLLERS: &str = "*,-persistentvolume-binder-controller";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scenarios_on_a_real_kubernetes() {
-    let plane = match Plane::start(CONTROLLERS) {
-        Ok(plane) => plane,
-        Err(why) => return skip("scenarios_on_a_real_kubernetes", &why),
+    let (cluster, plane) = match Plane::start(CONTROLLERS) {
+        Ok(plane) => (plane.cluster().await, Some(plane)),
+        Err(why) => match conductor_testkit::Cluster::real().await {
+            Some(given) => {
+                println!("the cluster of {KUBECONFIG} is used: {why}");
+                (given, None)
+            }
+            None => return skip("scenarios_on_a_real_kubernetes", &why),
+        },
     };
-    let client = plane.cluster().await.client();
+    let client = cluster.client();
     let api = Api::new(client.clone());
+    let given = plane.is_none();
+    if given {
+        is_free(&api).await;
+    }
+    let before = there(&api).await;
     install::install(&api).await.expect("installed");
     let mut count = 0;
     for scenario in Scenario::all() {
-        if scenario.admission() == Some(true) {
-            println!("left out on a real Kubernetes: {} (it needs our admission)", scenario.name);
+        let needs = match scenario.admission() {
+            Some(true) => "our admission",
+            _ if given && scenario.volumes() => "a control plane that binds no volumes itself",
+            _ => "",
+        };
+        if !needs.is_empty() {
+            println!("left out on a real Kubernetes: {} (it needs {needs})", scenario.name);
             continue;
         }
         let cluster = Cluster::of(client.clone());
         // as `conductor manager --volumes` runs them
-        let options = Options { types: true, workers: 4, ..Options::default() };
+        let options = Options { types: true, volumes: !given, workers: 4, ..Options::default() };
         let managers: Managers = cluster.managers(options).await;
         assert!(!managers.is_transactional(), "a real Kubernetes has no transactions");
         scenario.run(cluster).await;
         drop(managers);
-        sweep(&api).await;
+        sweep(&api, &before).await;
         count += 1;
+    }
+    if given {
+        println!("what Conductor installs stays there");
     }
     println!("{count} scenarios are green on a real Kubernetes");
 }
 
-/// Removes what a scenario made, so that the next finds nothing.
-async fn sweep(api: &Api) {
+/// Namespaces that scenarios use.
+const NAMESPACES: [&str; 3] = ["apps", "wordpress", "conductor-system"];
+
+/// Kinds of things that a cluster has of its own, and no namespace.
+const COMMON: [(&str, &str); 2] = [("v1", "PersistentVolume"), ("storage.k8s.io/v1", "StorageClass")];
+
+/// What is there of these, by uid: somebody else's.
+async fn there(api: &Api) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (version, kind) in COMMON {
+        let listed = api.list(version, kind, "").await.expect("a list");
+        all.extend(listed.iter().map(|object| text(&object["metadata"]["uid"]).to_owned()));
+    }
+    all
+}
+
+/// The kinds of all types there are.
+async fn kinds(api: &Api) -> Vec<(String, String)> {
+    let types = match api.list("conductor.io/v1alpha1", "ResourceType", "").await {
+        Err(failure) if failure.code == 404 => Vec::new(),
+        listed => listed.expect("types"),
+    };
+    let each = types.iter().flat_map(|kind| {
+        let version = format!("{}/{}", text(&kind["spec"]["group"]), text(&kind["spec"]["version"]));
+        let named = move |role| (version.clone(), text(&kind["spec"]["names"][role]).to_owned());
+        ["claim", "resource", "class"].map(named)
+    });
+    each.collect()
+}
+
+/// Sees to it that a cluster which somebody gave us has nothing that scenarios would make, change or remove.
+async fn is_free(api: &Api) {
+    for name in &NAMESPACES[..2] {
+        let namespace = api.get("v1", "Namespace", "", name).await.expect("an answer");
+        assert!(namespace.is_none(), "scenarios need a cluster without a namespace {name}");
+    }
+    for (version, kind) in kinds(api).await {
+        let used = api.list(&version, &kind, "").await.is_ok_and(|all| !all.is_empty());
+        assert!(!used, "scenarios need a cluster in which nobody uses Conductor: it has a {kind}");
+    }
+}
+
+/// Removes what a scenario made, so that the next finds nothing; what was there before stays.
+async fn sweep(api: &Api, before: &BTreeSet<String>) {
     let deadline = Instant::now() + PATIENCE;
     let mut kinds: Vec<(String, String)> = vec![("v1".into(), "Pod".into()), ("v1".into(), "Service".into())];
     let types = api.list("conductor.io/v1alpha1", "ResourceType", "").await.expect("types");
-    for kind in &types {
-        let version = format!("{}/{}", text(&kind["spec"]["group"]), text(&kind["spec"]["version"]));
-        for role in ["claim", "resource", "class"] {
-            kinds.push((version.clone(), text(&kind["spec"]["names"][role]).to_owned()));
-        }
-    }
+    kinds.extend(self::kinds(api).await);
     for (version, kind) in [
         ("v1", "PersistentVolumeClaim"),
-        ("v1", "PersistentVolume"),
-        ("storage.k8s.io/v1", "StorageClass"),
+        COMMON[0],
+        COMMON[1],
         ("database.aws.conductor.io/v1alpha1", "RDSInstance"),
         ("conductor.io/v1alpha1", "VolumeTemplate"),
     ] {
@@ -72,7 +130,12 @@ async fn sweep(api: &Api) {
                 Err(failure) if failure.code == 404 => continue,
                 listed => listed.expect("a list"),
             };
-            for object in listed.iter().filter(|o| text(&o["metadata"]["name"]) != "kubernetes") {
+            let ours = |object: &&Value| {
+                let meta = &object["metadata"];
+                let here = meta["namespace"].as_str().is_none_or(|namespace| NAMESPACES.contains(&namespace));
+                here && !before.contains(text(&meta["uid"]))
+            };
+            for object in listed.iter().filter(ours) {
                 left.push(format!("{kind} {}", text(&object["metadata"]["name"])));
                 remove(api, object).await;
             }

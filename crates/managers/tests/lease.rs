@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::faulty::Faults;
+use common::faulty::{Cut, Faults};
 use common::{Cluster, phase_is, pvc, target, volume, volume_claim};
 use conductor_managers::{Managers, Options};
 
@@ -58,7 +58,7 @@ async fn a_manager_that_was_killed_is_followed_by_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_cannot_renew_ends_before_the_next_begins() {
     let cluster = cluster().await;
-    let faults = Faults::new(u64::MAX, 0, 1);
+    let faults = Faults::cut(Cut::Never);
     let mut first = cluster.faulty(&faults, options("first", false)).await;
     let second = tokio::spawn(Managers::start(cluster.client(), options("second", false)));
     faults.cut.store(true, Ordering::Release);

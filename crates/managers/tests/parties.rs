@@ -444,13 +444,15 @@ async fn a_class_that_comes_later_is_judged_and_charged() {
     };
     let (code, answer) = claus.send(Method::POST, managers, &manager("gold")).await;
     assert_eq!(code, 201, "{answer}");
+    let gold = common::target("conductor.io/v1alpha1", "Manager", "", "gold");
+    let is_default = |manager: Option<&Value>| manager.is_some_and(|manager| manager["status"]["default"] == true);
+    cluster.until(&gold, "the default", is_default).await;
     let (code, answer) = jane.send(Method::POST, &claims, &database("now", json!({}))).await;
     assert!(
         code == 403 && message(&answer).contains("class gold is for those who have the verb use"),
         "{code} {answer}"
     );
     // Without a default, claims that name none wait.
-    let gold = common::target("conductor.io/v1alpha1", "Manager", "", "gold");
     cluster.delete(&gold).await;
     cluster.until(&gold, "gone", |manager| manager.is_none()).await;
     for i in 0..3 {
@@ -470,6 +472,7 @@ async fn a_class_that_comes_later_is_judged_and_charged() {
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": {per: "2"}}});
     cluster.create(&quota).await;
     cluster.create(&manager("open")).await;
+    cluster.until(&common::target("conductor.io/v1alpha1", "Manager", "", "open"), "the default", is_default).await;
     for i in 0..3 {
         cluster.create(&resource(&format!("open{i}"), "open")).await;
     }

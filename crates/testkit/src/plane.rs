@@ -35,12 +35,16 @@ pub struct Plane {
 
 impl Plane {
     /// Starts one with these controllers (`*,-persistentvolume-binder-controller`). None if tests are run without the tier on a
-    /// real Kubernetes, and why.
+    /// real Kubernetes, or on a cluster that somebody gave for it, and why.
     pub fn start(controllers: &str) -> Result<Plane, String> {
         if std::env::var_os(KUBECONFIG).is_none() {
             return Err(format!("{KUBECONFIG} is not set"));
         }
-        let xtask = std::env::var_os(XTASK).ok_or_else(|| format!("{XTASK} is not set"))?.into();
+        let xtask = std::env::var_os(XTASK)
+            .ok_or_else(|| {
+                format!("there is no control plane of its own ({XTASK} is not set), and a given one is not crashed")
+            })?
+            .into();
         let plane = Plane { xtask, dir: std::env::temp_dir().join(unique("conductor-plane")) };
         plane.run(&["up", "--unlimited-qps", "--controllers", controllers]);
         Ok(plane)

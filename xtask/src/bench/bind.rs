@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::load::{Request, drive, quantile};
 use super::report::{self, Row, Unit, machine_load};
-use super::subject::Subject;
+use super::subject::{MANAGERS, Subject};
 use super::wire::{Endpoint, Watch};
 use super::{Bind, compare};
 use crate::repository;
@@ -25,6 +25,14 @@ const LONE: usize = 21;
 pub const WRITES: &str = "writes per volume claim";
 /// What the server takes of such writes.
 pub const PATCHES: &str = "patch of a bound volume claim, 32 clients";
+
+/// What each process of Kubernetes takes for a claim.
+const OF_PROCESSES: [(&str, &str); 4] = [
+    ("kube-apiserver", "of it kube-apiserver"),
+    ("etcd", "of it etcd"),
+    ("kube-controller-manager", "of it kube-controller-manager"),
+    (MANAGERS, "of it our managers"),
+];
 
 /// What is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,8 +191,8 @@ pub struct Report {
     pub latencies: Vec<Duration>,
     /// Revisions that the store made for each claim, its creation included.
     pub versions: f64,
-    /// The server's processor time for each claim, its creation included.
-    pub processor: Option<Duration>,
+    /// The processor time of each of the server's processes for each claim, its creation included.
+    pub processors: Vec<(&'static str, Duration)>,
 }
 
 /// Bound claims changed by 32 clients: the writes per second that the server takes of such objects.
@@ -214,7 +222,7 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
     free.await??;
     let before = revision(endpoint).await?;
     let bound = follow(endpoint, what.claims(""), format!("{run}-"), "Bound", count).await?;
-    let (owned, used, begun) = (run.to_owned(), subject.processor(), Instant::now());
+    let (owned, used, begun) = (run.to_owned(), subject.processors(), Instant::now());
     let sent: std::sync::Arc<Vec<std::sync::OnceLock<Instant>>> =
         std::sync::Arc::new((0..count).map(|_| std::sync::OnceLock::new()).collect());
     let noted = sent.clone();
@@ -229,7 +237,11 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
     .await?;
     let bound = bound.await??;
     let took = begun.elapsed();
-    let used = subject.processor().zip(used).map(|(after, before)| (after - before) / count as u32);
+    let spent = |(name, after): (&'static str, Duration)| {
+        let (_, before) = *used.as_ref()?.iter().find(|(other, _)| *other == name)?;
+        Some((name, (after - before) / count as u32))
+    };
+    let processors = subject.processors().into_iter().flatten().filter_map(spent).collect();
     let after = revision(endpoint).await?;
     let mut latencies: Vec<Duration> = sent
         .iter()
@@ -238,7 +250,7 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
         .collect();
     latencies.sort_unstable();
     let versions = (after - before) as f64 / count as f64;
-    Ok(Report { rate: count as f64 / took.as_secs_f64(), latencies, versions, processor: used })
+    Ok(Report { rate: count as f64 / took.as_secs_f64(), latencies, versions, processors })
 }
 
 /// The median time from a lone claim's creation to its being seen Bound, in milliseconds.
@@ -251,48 +263,49 @@ async fn lone(subject: &Subject, what: What, run: &str) -> anyhow::Result<Vec<Du
     Ok(all)
 }
 
-/// Everything about binding on one server: a burst of `count`, then one at a time.
+/// Everything about binding on one server: a burst of `count`, then one at a time. What was made for it stays there.
 pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Result<Vec<Row>> {
     let endpoint = &subject.endpoint;
     let run = format!("bench-{:x}", std::process::id());
     prepare(endpoint).await?;
-    let result = async {
-        // connections, caches and allocators are warm before anything counts
-        burst(subject, what, &format!("{run}-warm"), (count / 50).max(1)).await?;
-        let burst = burst(subject, what, &format!("{run}-burst"), count).await?;
-        let patches = patches(endpoint, what, &format!("{run}-burst"), count).await?;
-        let lone = lone(subject, what, &format!("{run}-lone")).await?;
-        let names: [&'static str; 5] = match what {
-            What::Volumes => [
-                "bind volume claims, 32 clients",
-                "a lone volume claim until Bound",
-                WRITES,
-                "server's processor time per volume claim",
-                PATCHES,
-            ],
-            What::Databases => [
-                "bind database claims, 32 clients",
-                "a lone database claim until Bound",
-                "writes per database claim",
-                "server's processor time per database claim",
-                "patch of a bound database claim, 32 clients",
-            ],
-        };
-        let half = |times: &[Duration]| quantile(times, 0.5);
-        let mut rows = vec![
-            Row::new(names[0], Unit::PerSecond, burst.rate)
-                .with(half(&burst.latencies), quantile(&burst.latencies, 0.99)),
-            Row::new(names[1], Unit::Milliseconds, half(&lone)).with(half(&lone), quantile(&lone, 0.99)),
-            Row::new(names[2], Unit::Writes, burst.versions),
-        ];
-        let used = burst.processor.map(|used| Row::new(names[3], Unit::Milliseconds, used.as_secs_f64() * 1000.0));
-        rows.extend(used);
-        rows.push(Row::new(names[4], Unit::PerSecond, patches));
-        Ok(rows)
+    // connections, caches and allocators are warm before anything counts
+    burst(subject, what, &format!("{run}-warm"), (count / 50).max(1)).await?;
+    let burst = burst(subject, what, &format!("{run}-burst"), count).await?;
+    let patches = patches(endpoint, what, &format!("{run}-burst"), count).await?;
+    let lone = lone(subject, what, &format!("{run}-lone")).await?;
+    let names: [&'static str; 5] = match what {
+        What::Volumes => [
+            "bind volume claims, 32 clients",
+            "a lone volume claim until Bound",
+            WRITES,
+            "server's processor time per volume claim",
+            PATCHES,
+        ],
+        What::Databases => [
+            "bind database claims, 32 clients",
+            "a lone database claim until Bound",
+            "writes per database claim",
+            "server's processor time per database claim",
+            "patch of a bound database claim, 32 clients",
+        ],
+    };
+    let half = |times: &[Duration]| quantile(times, 0.5);
+    let mut rows = vec![
+        Row::new(names[0], Unit::PerSecond, burst.rate).with(half(&burst.latencies), quantile(&burst.latencies, 0.99)),
+        Row::new(names[1], Unit::Milliseconds, half(&lone)).with(half(&lone), quantile(&lone, 0.99)),
+        Row::new(names[2], Unit::Writes, burst.versions),
+    ];
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+    let used: Duration = burst.processors.iter().map(|(_, time)| *time).sum();
+    if !burst.processors.is_empty() {
+        rows.push(Row::new(names[3], Unit::Milliseconds, milliseconds(used)));
     }
-    .await;
-    clean(endpoint, what).await?;
-    result
+    for (process, time) in burst.processors.iter().filter(|_| burst.processors.len() > 1) {
+        let row = OF_PROCESSES.iter().find(|(name, _)| name == process);
+        rows.extend(row.map(|(_, what)| Row::new(what, Unit::Milliseconds, milliseconds(*time))));
+    }
+    rows.push(Row::new(names[4], Unit::PerSecond, patches));
+    Ok(rows)
 }
 
 async fn prepare(endpoint: &Endpoint) -> anyhow::Result<()> {
@@ -336,6 +349,13 @@ async fn clean(endpoint: &Endpoint, what: What) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The same, and nothing of it stays.
+async fn measured(subject: &Subject, what: What, count: usize) -> anyhow::Result<Vec<Row>> {
+    let rows = measure(subject, what, count).await;
+    clean(&subject.endpoint, what).await?;
+    rows
+}
+
 /// Measures one server, and the cost of a decision.
 pub fn run(options: &Bind) -> anyhow::Result<()> {
     eprintln!("load {}", machine_load());
@@ -346,15 +366,18 @@ pub fn run(options: &Bind) -> anyhow::Result<()> {
                 Some(program) => program.clone(),
                 None => crate::conductor::build()?,
             };
-            Subject::conductor(&program, &compare::state_dir("ours"))?
+            match options.on_kubernetes {
+                true => Subject::managed(&compare::state_dir("managed"), &program)?,
+                false => Subject::conductor(&program, &compare::state_dir("ours"))?,
+            }
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let measured = runtime.block_on(async {
-        let mut rows = measure(&subject, What::Volumes, options.claims).await?;
+        let mut rows = measured(&subject, What::Volumes, options.claims).await?;
         let ours = subject.endpoint.request("GET", What::Databases.root(), None).await?.code == 200;
         match ours {
-            true => rows.extend(measure(&subject, What::Databases, options.claims).await?),
+            true => rows.extend(measured(&subject, What::Databases, options.claims).await?),
             false => eprintln!("no RelationalDatabases are served there: they are left out"),
         }
         Ok::<_, anyhow::Error>(rows)

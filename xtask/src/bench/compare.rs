@@ -38,9 +38,28 @@ const BIND: &str = "bind volume claims, 32 clients";
 /// The same, with ours on Kubernetes' own API server.
 const MANAGED: &str = "bind volume claims, 32 clients, our managers on kube-apiserver";
 /// What of it is written, and how much of that the server takes.
-const MANAGED_WRITES: &str = "our managers on kube-apiserver: writes per volume claim";
-const MANAGED_PATCHES: &str = "our managers on kube-apiserver: patch of a bound volume claim, 32 clients";
 const MANAGED_SHARE: &str = "our managers on kube-apiserver: writes for claims, of what it takes of patches";
+
+/// The rows of binding, and what they are called where ours runs on Kubernetes' own API server.
+const MANAGED_ROWS: &[(&str, &str)] = &[
+    (BIND, MANAGED),
+    (bind::WRITES, "our managers on kube-apiserver: writes per volume claim"),
+    (bind::PATCHES, "our managers on kube-apiserver: patch of a bound volume claim, 32 clients"),
+    ("server's processor time per volume claim", "our managers on kube-apiserver: processor time per volume claim"),
+    ("of it kube-apiserver", "our managers: of it kube-apiserver"),
+    ("of it etcd", "our managers: of it etcd"),
+    ("of it kube-controller-manager", "our managers: of it kube-controller-manager"),
+    ("of it our managers", "our managers: of it our managers"),
+];
+
+/// Rows of binding as they are called where ours runs on Kubernetes' own API server.
+fn renamed(rows: &[Row]) -> Vec<Row> {
+    let called = |(what, shown): &(&str, &'static str)| {
+        let row = rows.iter().find(|row| row.what == *what)?;
+        Some(Row { what: shown, ..row.clone() })
+    };
+    MANAGED_ROWS.iter().filter_map(called).collect()
+}
 
 fn measure(subject: &mut Subject, quick: bool, parts: &[Part]) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -97,23 +116,24 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     let mut loads = Vec::new();
     for round in 0..options.rounds.max(1) {
+        let with_api = !options.bind_only && options.api_rounds.is_none_or(|rounds| round < rounds.max(1));
         loads.push(machine_load());
         eprintln!("round {}: etcd + kube-apiserver, load {}", round + 1, machine_load());
         // binding has a server of its own: the other would still be busy with what it was loaded with
-        let mut rows = match options.bind_only {
-            true => Vec::new(),
-            false => measure(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick, &[])?,
+        let mut rows = match with_api {
+            false => Vec::new(),
+            true => measure(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick, &[])?,
         };
         rows.extend(measure_bind(&mut Subject::kubernetes(&state_dir("kubernetes"))?, options.quick)?);
         // what ours on the same API server is measured by
-        let binder = rows.iter().find(|row| row.what == BIND).map(|row| Row { what: MANAGED, ..row.clone() });
-        rows.extend(binder);
+        let same = renamed(&rows);
+        rows.extend(same);
         theirs.push(rows);
         loads.push(machine_load());
         eprintln!("round {}: conductor up, load {}", round + 1, machine_load());
-        let mut rows = match options.bind_only {
-            true => Vec::new(),
-            false => measure(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick, &[])?,
+        let mut rows = match with_api {
+            false => Vec::new(),
+            true => measure(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick, &[])?,
         };
         rows.extend(measure_bind(&mut Subject::conductor(&program, &state_dir("ours"))?, options.quick)?);
         eprintln!("round {}: our managers on kube-apiserver, load {}", round + 1, machine_load());
@@ -122,13 +142,12 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
         let value = |what: &str| bound.iter().find(|row| row.what == what).map_or(f64::NAN, |row| row.value);
         let share = 100.0 * value(BIND) * value(bind::WRITES) / value(bind::PATCHES);
         rows.push(Row::new(MANAGED_SHARE, Unit::Percent, share));
-        for (what, shown) in [(BIND, MANAGED), (bind::WRITES, MANAGED_WRITES), (bind::PATCHES, MANAGED_PATCHES)] {
-            rows.extend(bound.iter().filter(|row| row.what == what).map(|row| Row { what: shown, ..row.clone() }));
-        }
+        rows.extend(renamed(&bound));
         ours.push(rows);
     }
+    let rounds = each_round(&theirs, &ours);
     let (theirs, ours) = (report::medians(&theirs), report::medians(&ours));
-    let generated = document(&theirs, &ours, options, &loads);
+    let generated = document(&theirs, &ours, options, &loads) + &rounds;
     print!("{generated}");
     if options.bind_only && options.output.is_none() {
         // a part of it is not the document
@@ -136,6 +155,16 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
     }
     let output = options.output.clone().unwrap_or_else(|| repository::root().join("docs/benchmarks.md"));
     write(&output, &generated, &chart::ratios(&theirs, &ours))
+}
+
+/// How many times better binding was in each round: how far rounds differ.
+fn each_round(theirs: &[Vec<Row>], ours: &[Vec<Row>]) -> String {
+    let value = |rows: &[Row], what: &str| rows.iter().find(|row| row.what == what).map_or(f64::NAN, |row| row.value);
+    let ratios = |what: &str| -> Vec<String> {
+        theirs.iter().zip(ours).map(|(theirs, ours)| figure(value(ours, what) / value(theirs, what))).collect()
+    };
+    let (up, managed) = (ratios(BIND).join(", "), ratios(MANAGED).join(", "));
+    format!("Times better in each round: {BIND}: {up}; our managers on kube-apiserver: {managed}.\n\n")
 }
 
 fn write(output: &Path, generated: &str, chart: &str) -> anyhow::Result<()> {
@@ -152,11 +181,15 @@ fn document(theirs: &[Row], ours: &[Row], options: &Compare, loads: &[String]) -
     let quick = if options.quick { " --quick" } else { "" };
     let _ = writeln!(
         out,
-        "\nMedians of {rounds} rounds of each, in turns{}.",
-        if options.quick { ", with a tenth of the load" } else { "" }
+        "\nMedians of {rounds} rounds of each, in turns{}{}.",
+        if options.quick { ", with a tenth of the load" } else { "" },
+        options
+            .api_rounds
+            .map_or(String::new(), |api| format!(", of what is not about binding {}", api.clamp(1, rounds)))
     );
     let _ = writeln!(out, "Processor: {}. Load before each measurement: {}.\n", report::processor(), loads.join("; "));
-    let _ = writeln!(out, "```sh\ncargo xtask bench compare --rounds {rounds}{quick}\n```\n");
+    let api = options.api_rounds.map_or(String::new(), |rounds| format!(" --api-rounds {rounds}"));
+    let _ = writeln!(out, "```sh\ncargo xtask bench compare --rounds {rounds}{api}{quick}\n```\n");
     let _ = writeln!(out, "![how many times better than etcd + kube-apiserver](benchmarks.svg)\n");
     let _ = writeln!(
         out,
@@ -192,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_row_says_both_figures_their_ratio_and_the_aim() {
-        let options = Compare { rounds: 1, quick: false, bind_only: false, output: None };
+        let options = Compare { rounds: 1, quick: false, api_rounds: None, bind_only: false, output: None };
         let theirs = [Row::new("create, 32 clients", Unit::PerSecond, 2000.0).with(10.0, 40.0)];
         let ours = [
             Row::new("create, 32 clients", Unit::PerSecond, 12_000.0).with(2.0, 5.0),

@@ -10,6 +10,9 @@ use anyhow::{Context, bail, ensure};
 use crate::conductor::{self, Conductor};
 use crate::kubernetes::{self, build::Program};
 
+/// What our managers are called where they run apart from the server.
+pub const MANAGERS: &str = "managers";
+
 /// A server that runs, for as long as this lives.
 pub struct Subject {
     /// How to reach it.
@@ -101,28 +104,28 @@ impl Subject {
         conductor.ended()
     }
 
-    fn pids(&self) -> Option<Vec<u32>> {
+    /// Its processes, by name.
+    fn processes(&self) -> Option<Vec<(&'static str, u32)>> {
         match &self.process {
             Process::Foreign => None,
-            Process::Ours(conductor) => Some(vec![conductor.pid()]),
+            Process::Ours(conductor) => Some(vec![("conductor", conductor.pid())]),
             Process::Kubernetes(dir) => {
                 let (_, components) = kubernetes::status(Some(dir)).ok()?;
-                let managers = self.managers.iter().map(Child::id);
-                Some(components.iter().filter_map(|component| component.pid?.try_into().ok()).chain(managers).collect())
+                let own = components.iter().filter_map(|one| Some((one.program.name(), one.pid?.try_into().ok()?)));
+                Some(own.chain(self.managers.iter().map(|child| (MANAGERS, child.id()))).collect())
             }
         }
     }
 
     /// Resident memory of all its processes in MiB, if they run here and the system tells.
     pub fn memory(&self) -> Option<f64> {
-        let kib: Option<Vec<f64>> = self.pids()?.into_iter().map(resident).collect();
+        let kib: Option<Vec<f64>> = self.processes()?.into_iter().map(|(_, pid)| resident(pid)).collect();
         Some(kib?.into_iter().sum::<f64>() / 1024.0)
     }
 
-    /// Processor time of all its processes so far: what a busy neighbour does not change.
-    pub fn processor(&self) -> Option<Duration> {
-        let times: Option<Vec<Duration>> = self.pids()?.into_iter().map(processor).collect();
-        Some(times?.into_iter().sum())
+    /// Processor time of each of its processes so far: what a busy neighbour does not change.
+    pub fn processors(&self) -> Option<Vec<(&'static str, Duration)>> {
+        self.processes()?.into_iter().map(|(name, pid)| Some((name, processor(pid)?))).collect()
     }
 }
 

@@ -184,7 +184,7 @@ async fn settle(server: &Server, local: &Local, table: &str, key: &str, users: O
     let in_use = || match table {
         CLAIMS => users.is_none_or(|users| users.use_claim(&object)),
         CLASSES => is_named(server, key),
-        _ => is_bound(&object),
+        _ => is_taken(&object),
     };
     let wanted = !deleting || (protected && in_use());
     if wanted == protected || (deleting && !protected) {
@@ -223,8 +223,14 @@ fn is_named(server: &Server, class: &str) -> bool {
     })
 }
 
-fn is_bound(volume: &Value) -> bool {
-    volume["status"]["phase"] == "Bound"
+/// Whether a volume is a claim's: the reference comes first, and that it is Bound may be said last.
+fn is_taken(volume: &Value) -> bool {
+    let referring = volume["spec"]["claimRef"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
+    match volume["status"]["phase"].as_str() {
+        Some("Bound") => true,
+        Some("Released" | "Failed") => false,
+        _ => referring,
+    }
 }
 
 /// What the pods of a namespace use. Only pods on a node count: no node starts a pod whose claim is being deleted.
@@ -329,5 +335,28 @@ impl<'a> Pod<'a> {
     /// Whether its node is done with it, or somebody said not to wait for the node.
     fn is_shut_down(&self) -> bool {
         !self.metadata.deletion_timestamp.is_empty() && self.metadata.deletion_grace_period_seconds == Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_its_claim_s_from_the_reference_on() {
+        let (claim, reserved) = (json!({"name": "c", "uid": "u"}), json!({"name": "c"}));
+        for (reference, phase, taken) in [
+            (&claim, "Bound", true),
+            (&claim, "Available", true),
+            (&claim, "Pending", true),
+            (&claim, "Released", false),
+            (&claim, "Failed", false),
+            (&reserved, "Available", false),
+            (&Value::Null, "Available", false),
+            (&Value::Null, "Bound", true),
+        ] {
+            let volume = json!({"spec": {"claimRef": reference}, "status": {"phase": phase}});
+            assert_eq!(is_taken(&volume), taken, "{volume}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::lifecycle::claim::{
 };
 use crate::lifecycle::connection::connection_writes;
 use crate::lifecycle::grow::{REFUSED, grow};
+use crate::lifecycle::reclaim::scrubbed_before;
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::waiting::quoting;
 use crate::lifecycle::write::{Plan, finalizer};
@@ -145,7 +146,7 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
     let mut conditions = conditions;
     conditions
         .insert(0, Condition::new("Bound", true, "Bound", format!("bound to {} {name}", scene.kind.names.resource)));
-    quoting(&rules, claim, &mut conditions);
+    conditions.extend(quoting(scene.kind, claim));
     // what keeps the resource from being used for a while is the claim's to say, too
     let ready = condition_of(resource, "Ready").filter(|_| !resource["status"]["implementationRef"].is_null());
     let (mut reason, mut message) = (Value::Null, Value::Null);
@@ -244,13 +245,14 @@ pub(super) fn bind(scene: &ClaimScene<'_>, resource: &Value, plan: &mut Plan) {
 }
 
 fn say_bound(resource: &Value, refs: &[Value], now: &str, plan: &mut Plan) {
-    let told = Condition::new("Bound", true, "Bound", "at least one claim uses it");
+    let mut told = vec![Condition::new("Bound", true, "Bound", "at least one claim uses it")];
+    told.extend(scrubbed_before(resource));
     let claims = claims_text(refs);
     if (phase(resource) != "Bound" || resource["status"]["claims"] != claims)
         && let Some(status) = status_patch(
             resource,
             json!({"phase": "Bound", "reason": null, "message": null, "claims": claims}),
-            &[told],
+            &told,
             now,
         )
     {

@@ -32,6 +32,7 @@ pub use claim::{
 pub use connection::{Connection, binding_name, connection_writes, public_keys, writes_connection};
 pub use implementation::{Implementation, implementations, is_connection, orphan, owner};
 pub use ownership::{TEMPLATE_HASH, TEMPLATE_MANAGER, is_outdated};
+pub use reclaim::is_asked_of_another;
 pub use resource::{
     BACK_TO_TEMPLATE, Found, Presence, ResourceScene, SILENCE, is_leaving, ours, resource, resource_failed,
 };
@@ -43,6 +44,8 @@ pub use write::{Event, Plan, Target, Verb, Version, Write};
 pub(crate) mod parts {
     pub(crate) use super::claim::{deleting, phase, uid};
     pub(crate) use super::implementation::{is_ready, place, reference_to};
+    pub(crate) use super::reclaim::{asked_for, takes_no_scrub};
+    pub(crate) use super::releasing::used_by;
     pub(crate) use super::status::status_patch;
     pub(crate) use super::waiting::{not_allowed, refused};
     pub(crate) use super::write::finalizer;
@@ -82,7 +85,8 @@ pub const REPLACED: &str = "conductor.io/replaced";
 pub const ROTATE: &str = "conductor.io/rotate";
 /// On an implementation: the rotation that ends what there was before it at once, for nobody has a right to it any more.
 pub const AT_ONCE: &str = "conductor.io/rotate-at-once";
-/// On an implementation: the number of the scrub that was asked for, beside `spec.scrub`, which a kind may not have.
+/// On an implementation: the number of the scrub that was asked for, beside `spec.scrub`, which a kind may not have, and the uid of whom:
+/// what is made anew from a copy is not asked.
 pub const SCRUB_ASKED: &str = "conductor.io/scrub-asked";
 /// On an implementation that gives each of several claims its own login (`status.connections`): the uids of the claims that share it.
 pub const CLAIMS: &str = "conductor.io/claim-uids";

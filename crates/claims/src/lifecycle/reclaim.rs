@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::lifecycle::claim::{deleting, phase, references};
+use crate::lifecycle::claim::{deleting, phase, references, uid};
 use crate::lifecycle::resource::{ResourceScene, called, is_unused, lost, made_in_vain, ours, policy, say, shut};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
@@ -55,8 +55,19 @@ pub(super) fn retire(resource: &Value, why: &'static str, plan: &mut Plan) {
 
 const SCRUBBING: &str = "being scrubbed before it is used again";
 
+/// How an implementation is asked for a scrub: under a number, and by its uid.
+pub(crate) fn asked_for(object: &Value, number: impl std::fmt::Display) -> Value {
+    json!({"annotations": {SCRUB_ASKED: format!("{number} {}", uid(object))}})
+}
+
+/// Whether a scrub that an implementation shows was asked of another: it was made anew from that one's copy, with what is in it since.
+pub fn is_asked_of_another(object: &Value) -> bool {
+    let asked = object["metadata"]["annotations"][SCRUB_ASKED].as_str().and_then(|asked| asked.split_once(' '));
+    asked.is_some_and(|(_, whom)| whom != uid(object))
+}
+
 /// Whether an implementation was asked for a scrub and dropped the question: its kind has no such field.
-fn takes_no_scrub(object: &Value) -> bool {
+pub(crate) fn takes_no_scrub(object: &Value) -> bool {
     object["metadata"]["annotations"][SCRUB_ASKED].is_string() && object["spec"]["scrub"].is_null()
 }
 
@@ -90,8 +101,8 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
         Reclaim::Retain | Reclaim::Delete => return reclaim(scene, plan),
     }
     if first["spec"]["scrub"] != *wanted {
-        let asked = json!({"annotations": {SCRUB_ASKED: wanted.to_string()}});
-        plan.patch(first, json!({"metadata": asked, "spec": {"scrub": wanted}}), "ask for a scrub");
+        let patch = json!({"metadata": asked_for(first, wanted), "spec": {"scrub": wanted}});
+        plan.patch(first, patch, "ask for a scrub");
         plan.of_implementation();
         return;
     }
@@ -138,6 +149,17 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
             say(scene, "Scrubbing", "Scrubbing", &message, json!({}), &[], plan);
         }
     }
+}
+
+/// What is to be said of a scrub after which somebody used the resource: it counts for nobody else.
+pub(super) fn scrubbed_before(resource: &Value) -> Option<Condition> {
+    condition_of(resource, "Scrubbed")?;
+    Some(Condition::new("Scrubbed", false, "Used", "used since it was last scrubbed"))
+}
+
+/// Whether somebody used a resource and it was not scrubbed since.
+pub(super) fn is_unscrubbed(resource: &Value) -> bool {
+    condition_of(resource, "Bound").is_some() && condition_of(resource, "Scrubbed").is_none_or(|(done, _, _)| !done)
 }
 
 /// Whether an object has a condition and does not know yet what to say of it.

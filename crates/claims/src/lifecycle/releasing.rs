@@ -5,18 +5,24 @@ use serde_json::{Value, json};
 use crate::lifecycle::binding::is_used;
 use crate::lifecycle::claim::{ClaimScene, claims_text, holds, references, uid};
 use crate::lifecycle::connection::connection_removals;
+use crate::lifecycle::reclaim::scrubbed_before;
 use crate::lifecycle::status::{Condition, status_patch};
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{CLAIM_FINALIZER, SHUT};
+
+/// What keeps a claim that is to go: those who use it.
+pub(crate) fn used_by(consumers: &[String]) -> String {
+    let shown = consumers.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let more = consumers.len().saturating_sub(3);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("used by {shown}{more}: it goes when they are gone")
+}
 
 pub(super) fn release(scene: &ClaimScene<'_>, plan: &mut Plan) {
     let claim = scene.claim;
     let Some(rest) = finalizer(claim, CLAIM_FINALIZER, false) else { return };
     if !scene.consumers.is_empty() {
-        let shown = scene.consumers.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
-        let more = scene.consumers.len().saturating_sub(3);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let message = format!("used by {shown}{more}: it goes when they are gone");
+        let message = used_by(scene.consumers);
         let condition = Condition::new("Released", false, "InUse", message.clone());
         if let Some(status) =
             status_patch(claim, json!({"reason": "InUse", "message": message}), &[condition], scene.now)
@@ -56,9 +62,10 @@ pub(crate) fn unrefer(resource: &Value, claims: &[&str], now: &str, plan: &mut P
     let claims = claims_text(&left);
     if last && is_used(resource) {
         let message = "released; what becomes of it is up to its reclaimPolicy";
-        let condition = Condition::new("Bound", false, "Released", message);
+        let mut conditions = vec![Condition::new("Bound", false, "Released", message)];
+        conditions.extend(scrubbed_before(resource));
         let fields = json!({"phase": "Released", "reason": "Released", "message": message, "claims": claims});
-        if let Some(status) = status_patch(resource, fields, &[condition], now) {
+        if let Some(status) = status_patch(resource, fields, &conditions, now) {
             plan.patch_status(resource, status, "say Released on the resource");
         }
     } else if let Some(status) = status_patch(resource, json!({"claims": claims}), &[], now) {

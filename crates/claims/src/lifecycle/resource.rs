@@ -7,10 +7,11 @@ use crate::lifecycle::binding::{is_torn, is_used, mend};
 use crate::lifecycle::claim::{claims_text, deleting, is_shared, phase, references, uid};
 use crate::lifecycle::implementation::{drifted, implementations, is_ready, label_value, reference_to};
 use crate::lifecycle::ownership;
-use crate::lifecycle::reclaim::{in_use, reclaim, remove, retire, scrub};
+use crate::lifecycle::reclaim::{in_use, is_unscrubbed, reclaim, remove, retire, scrub, scrubbed_before};
 use crate::lifecycle::releasing::unrefer;
 use crate::lifecycle::report::{BAD_REPORT, reported, sizes};
 use crate::lifecycle::status::{Condition, condition_of, status_patch};
+use crate::lifecycle::waiting::quoting;
 use crate::lifecycle::write::{Plan, finalizer};
 use crate::lifecycle::{
     ADOPTABLE, AT_ONCE, CLAIMS, PROVISIONED_FOR, RECORDED, REPLACED, RESOURCE_FINALIZER, RESOURCE_NAME, RESOURCE_REF,
@@ -105,20 +106,20 @@ pub fn resource(scene: &ResourceScene<'_>) -> Plan {
         // one that failed in use is released all the same: it is never free with what its claim left in it
         _ if live.is_empty() && is_used(resource) => {
             let message = "released; what becomes of it is up to its reclaimPolicy";
-            say(
-                scene,
-                "Released",
-                "Released",
-                message,
-                json!({}),
-                &[Condition::new("Bound", false, "Released", message)],
-                &mut plan,
-            );
+            let mut conditions = vec![Condition::new("Bound", false, "Released", message)];
+            conditions.extend(scrubbed_before(resource));
+            say(scene, "Released", "Released", message, json!({}), &conditions, &mut plan);
         }
         "Released" if live.is_empty() => reclaim(scene, &mut plan),
         "Released" => {}
         "Scrubbing" => scrub(scene, &mut plan),
         "Failed" if resource["status"]["reason"].as_str() == Some("ScrubFailed") => scrub(scene, &mut plan),
+        // what failed after it was used is not free as soon as it is put right
+        "Failed" if live.is_empty() && is_unscrubbed(resource) => match resource["status"]["reason"].as_str() {
+            // in the midst of a scrub
+            Some("ImplementationLost") => scrub(scene, &mut plan),
+            _ => reclaim(scene, &mut plan),
+        },
         _ if live.is_empty() && made_in_vain(resource) => {
             retire(resource, "its claim went before it was bound", &mut plan);
         }
@@ -205,8 +206,12 @@ pub(super) fn shut(scene: &ResourceScene<'_>, at_once: bool, plan: &mut Plan) {
 pub fn resource_failed(resource: &Value, reason: &str, message: &str, now: &str) -> Plan {
     let mut plan = Plan::default();
     let condition = Condition::new("Ready", false, reason, message);
-    let bound = phase(resource) == "Bound";
-    let fields = json!({"phase": if bound { "Bound" } else { "Failed" }, "reason": reason, "message": message});
+    // one that is used or was, and may have to be scrubbed first, is still that
+    let phase = match phase(resource) {
+        kept @ ("Bound" | "Released" | "Scrubbing") => kept,
+        _ => "Failed",
+    };
+    let fields = json!({"phase": phase, "reason": reason, "message": message});
     if let Some(status) = status_patch(resource, fields, &[condition], now) {
         plan.patch_status(resource, status, "say what keeps the resource from being made");
         plan.event(resource, true, "Failed", message);
@@ -275,6 +280,7 @@ pub(super) fn say(
         }
         conditions.push(Condition::new("Removable", false, "InUse", held));
     }
+    conditions.extend(quoting(scene.kind, scene.resource));
     for (key, value) in more.as_object().into_iter().flatten() {
         fields[key] = value.clone();
     }

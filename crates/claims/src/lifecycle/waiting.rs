@@ -8,6 +8,7 @@ use crate::lifecycle::status::{Condition, condition_of, status_patch};
 use crate::lifecycle::write::Plan;
 use crate::matching::{Reason, Refusal, Summary};
 use crate::rules::{Attribute, Rules};
+use crate::types::ResourceType;
 use crate::views::{Phase, Taken};
 
 /// Says why the claim waits.
@@ -72,9 +73,7 @@ pub(super) fn wait(scene: &ClaimScene<'_>, reason: &Reason, summary: &Summary, p
         Reason::NotAllowed(class) => ("NotAllowed", not_allowed(class)),
         Reason::TooCostly => ("ExpressionTooCostly", too_costly(&kind.resource)),
     };
-    let mut more = Vec::new();
-    quoting(&rules, scene.claim, &mut more);
-    pending(scene, word, &message, &more, plan);
+    pending(scene, word, &message, &[], plan);
 }
 
 /// What resource and claim say of an attribute that is not as it should be.
@@ -157,6 +156,7 @@ pub(super) fn pending_with(
 ) {
     let mut conditions = vec![Condition::new("Bound", false, reason, message)];
     conditions.extend_from_slice(more);
+    conditions.extend(quoting(scene.kind, scene.claim));
     let class = scene.class.map_or_else(|| scene.claim["spec"]["class"].clone(), |c| c["metadata"]["name"].clone());
     let mut fields = json!({"phase": "Pending", "reason": reason, "message": message, "class": class});
     for (key, value) in also.as_object().into_iter().flatten() {
@@ -171,10 +171,15 @@ pub(super) fn pending_with(
     }
 }
 
-pub(super) fn quoting(rules: &Rules, claim: &Value, conditions: &mut Vec<Condition>) {
-    let unquoted = unquoted_versions(rules, claim);
-    if let Some(first) = unquoted.first() {
+/// Says of a claim or a resource that a version is a number, and no longer than it is.
+pub(super) fn quoting(kind: &ResourceType, object: &Value) -> Option<Condition> {
+    if let Some(first) = unquoted_versions(&kind.attributes, object).first() {
         let message = format!("{first} was written as a number: quote it, for 5.10 reads as 5.1");
-        conditions.push(Condition::new("VersionQuoted", false, "Number", message));
+        return Some(Condition::new(QUOTED, false, "Number", message));
     }
+    condition_of(object, QUOTED)?;
+    Some(Condition::new(QUOTED, true, "Quoted", "what is a version is written as text"))
 }
+
+/// Whether versions are written as text.
+const QUOTED: &str = "VersionQuoted";

@@ -109,11 +109,12 @@ impl Index {
         if let Some(resource) = self.tightest(ask, judge, &mut summary) {
             return Decision::Bind { resource, why: Why::Matched };
         }
+        let reserved = || self.reserved_refused(ask, judge);
         let reason = match (class, profile) {
-            (None, _) => Reason::NoMatch,
-            (Some(class), None) => Reason::ClassMissing(class),
+            (None, _) => reserved().unwrap_or(Reason::NoMatch),
+            (Some(class), None) => reserved().unwrap_or(Reason::ClassMissing(class)),
             (Some(class), Some(profile)) if !profile.served => Reason::ClassUnserved(class),
-            (Some(_), Some(profile)) if !provisions(profile) => Reason::NoMatch,
+            (Some(_), Some(profile)) if !provisions(profile) => reserved().unwrap_or(Reason::NoMatch),
             (Some(class), Some(profile)) => match make(&self.rules, judge, ask, profile) {
                 Ok(made) => return Decision::Provision { class, made },
                 Err(refused) => Reason::ClassRefused(class, refused),
@@ -149,8 +150,10 @@ impl Index {
             let Some(offer) = self.get(name) else {
                 return Some(wait(Reason::NamedMissing(name.clone()), self.blank(ask)));
             };
+            // what an administrator reserved for it takes no other right because it says so, too
+            let why = if offer.reference(ask).is_some() { Why::Reserved } else { Why::Named };
             return Some(match refuse(&self.rules, judge, default, ask, offer, Exemption::named(&self.rules)) {
-                None => Decision::Bind { resource: name.clone(), why: Why::Named },
+                None => Decision::Bind { resource: name.clone(), why },
                 Some(refusal) => wait(Reason::NamedRefused(name.clone(), refusal), self.blank(ask)),
             });
         }
@@ -162,7 +165,19 @@ impl Index {
                 Some(refusal) => refused = refused.or(Some((name, refusal))),
             }
         }
-        refused.map(|(name, refusal)| wait(Reason::ReservedRefused(name, refusal), self.blank(ask)))
+        // of volumes another will do, as it does for Kubernetes, where waiting would not help
+        let (name, refusal) = refused?;
+        let comes = matches!(refusal, Refusal::Taken(Taken::Phase(_)));
+        (comes || !self.rules.volumes).then(|| wait(Reason::ReservedRefused(name, refusal), self.blank(ask)))
+    }
+
+    /// Why a volume that is reserved for a claim is not for it after all.
+    fn reserved_refused(&self, ask: &Ask, judge: &dyn Judge) -> Option<Reason> {
+        let (_, reserved) = self.holders(ask);
+        let name = reserved.into_iter().next().filter(|_| self.rules.volumes)?;
+        let offer = self.get(&name)?;
+        let refusal = refuse(&self.rules, judge, self.default_class(), ask, offer, Exemption::reserved())?;
+        Some(Reason::ReservedRefused(name, refusal))
     }
 
     fn blank(&self, ask: &Ask) -> Summary {

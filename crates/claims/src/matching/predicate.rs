@@ -145,6 +145,14 @@ pub fn refusals(
 ) -> Vec<Refusal> {
     let mut all = Vec::new();
     let reference = offer.reference(ask).filter(|_| exempt.taken);
+    let taken = match offer.taken() {
+        Some(Taken::Bound | Taken::Reserved) if reference.is_some() => None,
+        taken => taken.map(Refusal::Taken),
+    };
+    // a volume and a claim that name each other belong together, as they do for Kubernetes, whatever else is so
+    if rules.volumes && reference.is_some() && ask.resource_name.as_ref() == Some(&offer.name) {
+        return taken.into_iter().collect();
+    }
     let unclassed = exempt.unclassed
         && (offer.shape.class.is_none()
             || ask.wish.class == ClassAsk::Unset
@@ -154,11 +162,7 @@ pub fn refusals(
     } else if !exempt.class && !exempt.unclassed && ask.is_barred(offer.shape.class.as_ref()) {
         all.push(Refusal::Barred);
     }
-    match offer.taken() {
-        Some(Taken::Bound | Taken::Reserved) if reference.is_some() => {}
-        Some(taken) => all.push(Refusal::Taken(taken)),
-        None => {}
-    }
+    all.extend(taken);
     all.extend(shape_refusals(rules, &ask.wish, &offer.shape));
     for capacity in 0..rules.capacities.len() {
         // what this claim already holds is free for it

@@ -9,7 +9,7 @@ use crate::matching::decide::{Decision, provisions};
 use crate::matching::explain::{class_text, shown};
 use crate::matching::index::Index;
 use crate::matching::predicate::{Exemption, Judge, Refusal, class_fits, refusals};
-use crate::matching::profile::make;
+use crate::matching::profile::{capacity, make};
 use crate::rules::{Attribute, Match, Rules, Value, Want};
 use crate::version::VersionRange;
 use crate::views::{Ask, ClassAsk, Measure, Offer, Profile, Source};
@@ -224,27 +224,12 @@ impl Index {
                 }
                 Refusal::Capability(name) => Field::WithoutCapability(name),
                 Refusal::Mode(name) => Field::WithoutMode(name),
-                Refusal::MakesLess(i, _) => {
-                    let upper = ask.upper.get(i).copied().flatten().unwrap_or(Amount::MAX);
-                    let most = match profile.capacity.get(i)?.as_ref()? {
-                        Measure::Between { least, most, .. } => Some((*most)?.min(upper)).filter(|m| m >= least),
-                        Measure::OneOf(amounts) => amounts.iter().filter(|a| **a <= upper).max().copied(),
-                        Measure::Expression(_) => return None,
-                    };
-                    // nothing it makes is within the limit: the limit goes as well
-                    let to = match (most, profile.capacity.get(i)?.as_ref()?) {
-                        (Some(most), _) => most,
-                        (None, Measure::Between { most, .. }) => (*most)?,
-                        (None, Measure::OneOf(amounts)) => *amounts.iter().max()?,
-                        (None, Measure::Expression(_)) => return None,
-                    };
-                    if most.is_none() {
-                        fields.push(Field::Limit(i, None));
-                    }
-                    relative += apart(ask.lower.get(i).copied().unwrap_or_default(), to);
-                    Field::Request(i, to)
+                Refusal::MakesLess(i, _) | Refusal::TooLarge(i) => {
+                    let (changes, far) = self.remedy_amount(ask, judge, profile, i)?;
+                    relative += far;
+                    fields.extend(changes);
+                    continue;
                 }
-                Refusal::TooLarge(i) => Field::Limit(i, None),
                 Refusal::Selector => Field::WithoutSelector,
                 _ => return None,
             };
@@ -258,6 +243,45 @@ impl Index {
         }
         let changes = fields.into_iter().map(|field| self.change(ask, field)).collect();
         Some(Remedy { changes, relative, target: profile.name.clone(), class: true })
+    }
+
+    /// The smallest change of what is asked of a capacity to something that a class makes, and how much it is.
+    fn remedy_amount(&self, ask: &Ask, judge: &dyn Judge, profile: &Profile, i: usize) -> Option<(Vec<Field>, f64)> {
+        let rules = &self.rules;
+        let lower = ask.lower.get(i).copied().unwrap_or_default();
+        let upper = ask.upper.get(i).copied().flatten();
+        let exact = rules.capacities.get(i).is_some_and(|c| c.exact) && lower > Amount::ZERO;
+        let mut amounts = vec![capacity(rules, judge, ask, profile).0.get(i).copied()?];
+        match profile.capacity.get(i).and_then(Option::as_ref) {
+            Some(Measure::Between { least, most, .. }) => {
+                let most = most.unwrap_or(Amount::MAX);
+                amounts.extend(upper.map(|upper| upper.clamp(*least, most.max(*least))));
+                amounts.extend([*least, most]);
+            }
+            Some(Measure::OneOf(all)) => amounts.extend(all),
+            Some(Measure::Expression(_)) => {}
+            // as much as is asked
+            None => amounts.extend(upper),
+        }
+        let changes = amounts.into_iter().map(|amount| {
+            let (mut fields, mut relative) = (Vec::new(), 0.0);
+            if let Some(limit) = upper.filter(|upper| *upper < amount) {
+                relative += apart(limit, amount);
+                fields.push(Field::Limit(i, Some(amount)));
+            }
+            if amount < lower || (exact && amount != lower) {
+                relative += apart(lower, amount);
+                fields.push(Field::Request(i, amount));
+            }
+            (fields, relative)
+        });
+        let does = |fields: &[Field]| {
+            let changed = fields.iter().fold(ask.clone(), |ask, field| field.apply(&ask));
+            let left = capacity(rules, judge, &changed, profile).1;
+            !left.iter().any(|r| matches!(r, Refusal::MakesLess(at, _) | Refusal::TooLarge(at) if *at == i))
+        };
+        let changes = changes.filter(|(fields, _)| does(fields));
+        changes.min_by(|(a, x), (b, y)| a.len().cmp(&b.len()).then(x.total_cmp(y)))
     }
 
     fn change(&self, ask: &Ask, field: Field) -> Change {

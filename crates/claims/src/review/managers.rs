@@ -9,6 +9,13 @@ use crate::errors::{FieldError, Path};
 use crate::extract::seconds;
 use crate::review::{Operation, Request, Snapshot, Verdict};
 
+/// The type of the managers of PersistentVolumes.
+const VOLUMES: &str = "persistentvolumes";
+
+/// Why a manager of volumes has no default class: the server gives claims theirs before a manager sees them.
+pub const NO_DEFAULT: &str = "a StorageClass says itself that it stands in for claims that name none: annotate it with \
+    storageclass.kubernetes.io/is-default-class: \"true\" and leave this out";
+
 /// What a Manager really serves, after older ones had their say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -124,7 +131,7 @@ pub(super) fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict 
     let mut errors: Vec<FieldError> = Vec::new();
     let mut warnings = Vec::new();
     let kind = text(manager, "type");
-    if !snapshot.types.iter().any(|t| t.name() == kind) && kind != "persistentvolumes" {
+    if !snapshot.types.iter().any(|t| t.name() == kind) && kind != VOLUMES {
         warnings.push(format!("there is no resource type {kind:?} yet"));
     }
     if request.operation == Operation::Update && text(request.old, "type") != kind {
@@ -139,6 +146,9 @@ pub(super) fn review(request: &Request<'_>, snapshot: &Snapshot<'_>) -> Verdict 
     let default_class = text(manager, "defaultClass");
     if !default_class.is_empty() && !seen.is_empty() && !seen.contains(default_class) {
         errors.push(spec.field("defaultClass").error(format!("{default_class:?} is not among its classes")));
+    }
+    if kind == VOLUMES && !default_class.is_empty() && default_class != text(request.old, "defaultClass") {
+        errors.push(spec.field("defaultClass").error(NO_DEFAULT));
     }
     for class in manager["spec"]["classes"].as_array().into_iter().flatten() {
         let number = |key: &str| class[key].as_i64();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::errors::{FieldError, Path};
 use crate::types::{ResourceType, group_of, incompatibilities};
 
-pub use managers::{Serving, Standing, serving, standing, stands_for};
+pub use managers::{NO_DEFAULT, Serving, Standing, serving, standing, stands_for};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

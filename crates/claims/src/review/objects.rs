@@ -18,8 +18,7 @@ use crate::types::ResourceType;
 use crate::views::Offer;
 
 fn quoting(kind: &ResourceType, object: &Value) -> Vec<String> {
-    let rules = kind.rules();
-    let unquoted = extract::unquoted_versions(&rules, object).into_iter();
+    let unquoted = extract::unquoted_versions(&kind.attributes, object).into_iter();
     unquoted.map(|name| format!("spec.{name} is a number: quote it, for 5.10 reads as 5.1")).collect()
 }
 
@@ -180,7 +179,13 @@ pub(super) fn resource(kind: &ResourceType, request: &Request<'_>, openapi: &[Va
             errors.extend(bound(&rules, request, &seen));
         }
     }
-    Verdict::of(errors, quoting(kind, object))
+    let mut warnings = quoting(kind, object);
+    if !object["spec"]["topology"].is_null() {
+        let message = "spec.topology rules nothing out: claims are bound before their consumers have a node; label the resource, and \
+                       have claims select it";
+        warnings.push(message.to_owned());
+    }
+    Verdict::of(errors, warnings)
 }
 
 /// What is wrong with changes of what is behind a resource, once it is there: nobody would know of it any more.
@@ -258,7 +263,9 @@ pub(super) fn claim(kind: &ResourceType, request: &Request<'_>, class: Option<&V
             errors.push(spec.field("resourceName").error("may not change once it is set: make another claim"));
         }
         let bound = matches!(request.old["status"]["phase"].as_str(), Some("Bound" | "Lost"));
-        let changed = |key: &&str| object["spec"][key] != request.old["spec"][key];
+        // a version that was a number may be quoted
+        let read = |value: &Value| if value.is_number() { Value::String(value.to_string()) } else { value.clone() };
+        let changed = |key: &&str| read(&object["spec"][key]) != read(&request.old["spec"][key]);
         let attributes = rules.attributes.iter().flat_map(|a| [Some(a.name.as_ref()), a.alias.as_deref()]).flatten();
         let fixed: Vec<&str> =
             attributes.chain(["requests", "accessModes", "class", "selector", "expression"]).collect();

@@ -80,9 +80,10 @@ pub fn access(kind: &ResourceType) -> Vec<Value> {
 /// whether it may be used and what it costs is judged there. Claims from before there was a default wait for the managers' word.
 fn defaults(kind: &ResourceType, claims: &str) -> Vec<Value> {
     let name = format!("default-class.{}", kind.name());
-    let inactive = "has(params.status) && has(params.status.conditions) && params.status.conditions.exists(c, c.type == 'Active' && c.status == 'False')";
+    // of several that ask to be the default the managers name one, and until they have named one there is none
+    let named = "has(params.status) && has(params.status.default) && params.status.default";
     let stands = format!(
-        "params.spec.type == '{}' && has(params.spec.default) && params.spec.default && has(params.spec.defaultClass) && !({inactive})",
+        "params.spec.type == '{}' && has(params.spec.default) && params.spec.default && has(params.spec.defaultClass) && {named}",
         kind.name()
     );
     let class = "(has(object.spec) ? [] : [JSONPatch{op: 'add', path: '/spec', value: {}}]) + \

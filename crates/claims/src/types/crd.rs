@@ -260,7 +260,7 @@ pub fn manager_crd() -> Value {
         "properties": {
             "type": schema::described(schema::text(253), "The type it serves, as kubectl get resourcetypes shows it, or persistentvolumes."),
             "default": schema::described(json!({"type": "boolean"}), "Whether it serves claims that name no class; one manager of a type does."),
-            "defaultClass": schema::described(schema::text(253), "The class of such claims."),
+            "defaultClass": schema::described(schema::text(253), "The class of such claims. Of persistentvolumes a StorageClass says itself that it is."),
             "classes": {"description": "The classes it serves; without it, all that no other manager serves.", "type": "array", "maxItems": 256, "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"], "items": class},
             "scoring": {"description": "How the best of several resources is chosen.", "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
@@ -280,9 +280,12 @@ pub fn manager_crd() -> Value {
     {
         status.insert(key.into(), schema::described(json!({"type": "string"}), what));
     }
+    let default =
+        "Whether claims that name no class are its own: of several managers that ask for them the oldest gets them.";
+    status.insert("default".into(), schema::described(json!({"type": "boolean"}), default));
     let columns = vec![
         column("Type", "string", ".spec.type", 0),
-        column("Default", "boolean", ".spec.default", 0),
+        column("Default", "boolean", ".status.default", 0),
         column("Classes", "string", ".status.served", 0),
         column("Lacking", "string", ".status.lacking", 0),
         column("Active", "string", ".status.conditions[?(@.type==\"Active\")].status", 0),

@@ -195,6 +195,10 @@ fn templates() -> Value {
     })
 }
 
+/// What is known of where a resource can be reached from, and what comes of it.
+const TOPOLOGY: &str = "The nodes that reach it, as nodeSelectorTerms: for people and programs to read. Claims of this type are bound before \
+    their consumers have a node, so it rules nothing out: label the resource, and have claims select it.";
+
 /// What a class says and a resource may say for itself.
 fn making() -> Map<String, Value> {
     let mut properties = Map::new();
@@ -239,7 +243,7 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
             &format!("How many claims may share it; {} unless said.", kind.max_claims),
         ),
     );
-    spec.insert("topology".into(), described(free_object(), "Labels of the nodes that reach it; without it, all do."));
+    spec.insert("topology".into(), described(free_object(), TOPOLOGY));
     spec.insert(
         "implementationRef".into(),
         described(
@@ -279,7 +283,7 @@ pub(crate) fn resource(kind: &ResourceType) -> Value {
         "reason": described(text(1024), "The phase's reason, in one word."),
         "message": described(text(32768), "The reason in a sentence."),
         "claims": described(text(1024), "The claims it is bound to or reserved for, as NAMESPACE/NAME; of many, the first."),
-        "implementationRef": described(text(253), "The object behind it, as KIND/NAME."),
+        "implementationRef": described(text(253), "The name of the object behind it; implementations has its kind and namespace."),
         "implementations": {"description": "The objects behind it; the first bears the data.", "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": object(json!({
             "apiVersion": text(253), "kind": text(63), "namespace": text(63), "name": text(253), "uid": text(64),
         }))},

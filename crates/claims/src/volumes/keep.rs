@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::amount::Amount;
-use crate::lifecycle::parts::{phase, status_patch};
+use crate::lifecycle::parts::{deleting, phase, status_patch};
 use crate::lifecycle::{Condition, Plan, condition_of};
 use crate::template::{difference, render};
-use crate::volumes::life::{VolumeScene, lost, own, say};
+use crate::volumes::BIND_COMPLETED;
+use crate::volumes::life::{lost, volume_claim_held};
 use crate::volumes::provision::Making;
-use crate::volumes::{BIND_COMPLETED, PROVISIONED_BY, PROVISIONER};
+use crate::volumes::volume::{VolumeScene, is_ours, own, say};
 
 /// The reason on a volume whose data is gone.
 pub(super) const LOST: &str = "Lost";
@@ -25,8 +26,8 @@ fn amount(value: &Value) -> Amount {
 
 /// Whether a claim asks for more than its volume has, and the volume is ours to grow.
 pub fn wants_more(claim: &Value, volume: &Value) -> bool {
-    let ours = volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER);
-    ours && amount(&claim["spec"]["resources"]["requests"]["storage"]) > amount(&volume["spec"]["capacity"]["storage"])
+    is_ours(volume)
+        && amount(&claim["spec"]["resources"]["requests"]["storage"]) > amount(&volume["spec"]["capacity"]["storage"])
 }
 
 /// Whether an object has all the values of a patch.
@@ -58,16 +59,40 @@ fn discharge(claim: &Value, volume: &Value, implementation: &Value, plan: &mut P
     }
 }
 
+/// What the template makes of the size that the volume has, and of the one that is asked for.
+fn rendered(claim: &Value, volume: &Value, making: &Making<'_>) -> Option<(Value, Value)> {
+    let mut before = claim.clone();
+    before["spec"]["resources"]["requests"]["storage"] = volume["spec"]["capacity"]["storage"].clone();
+    let of = |claim: &Value| {
+        let scope = BTreeMap::from([("claim", claim), ("class", making.class)]);
+        render(&making.template["spec"]["template"]["spec"], &scope, &[], making.expressions).ok()
+    };
+    Some((of(&before)?, of(claim)?))
+}
+
+/// What is to be written about a bound claim whose volume may not be asked to grow: why, and no charge for what nothing was asked for.
+pub fn growth_refused(
+    claim: &Value,
+    volume: &Value,
+    making: &Making<'_>,
+    reason: &'static str,
+    message: String,
+    now: &str,
+) -> Plan {
+    let mut plan = volume_claim_held(claim, reason, message, now);
+    if let Some((live, (before, after))) = making.implementation.zip(rendered(claim, volume, making))
+        && has(&live["spec"], &difference(&after, &before))
+        && gives_no_more(live)
+    {
+        discharge(claim, volume, live, &mut plan);
+    }
+    plan
+}
+
 /// Asks what is behind a volume to grow: in the fields, and only those, that the template makes of the size that is asked for.
 pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str, plan: &mut Plan) {
     let Some(live) = making.implementation else { return };
-    let mut before = claim.clone();
-    before["spec"]["resources"]["requests"]["storage"] = volume["spec"]["capacity"]["storage"].clone();
-    let rendered = |claim: &Value| {
-        let scope = BTreeMap::from([("claim", claim), ("class", making.class)]);
-        render(&making.template["spec"]["template"]["spec"], &scope, &[], making.expressions)
-    };
-    let (Ok(before), Ok(after)) = (rendered(&before), rendered(claim)) else { return };
+    let Some((before, after)) = rendered(claim, volume, making) else { return };
     let patch = difference(&before, &after);
     let says = |condition: Condition, plan: &mut Plan| {
         if let Some(status) = status_patch(claim, json!({}), &[condition], now) {
@@ -75,6 +100,9 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
         }
     };
     if patch.as_object().is_none_or(Map::is_empty) {
+        if has(&live["spec"], &after) && gives_no_more(live) {
+            discharge(claim, volume, live, plan);
+        }
         let message = "the template of its class makes the same of any size: make another claim, of another class";
         return says(Condition::new(RESIZING, false, "NotResizable", message), plan);
     }
@@ -100,7 +128,20 @@ pub(super) fn grow(claim: &Value, volume: &Value, making: &Making<'_>, now: &str
 
 /// Keeps a bound volume and its claim true to what is behind them.
 pub(super) fn keep(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
-    let (volume, Some(implementation)) = (scene.volume, scene.implementation) else { return };
+    let volume = scene.volume;
+    let Some(implementation) = scene.implementation else {
+        let (reason, message) = match is_ours(volume) {
+            true => {
+                (json!("ImplementationLost"), json!("what is behind it is not there: restore it, or delete the claim"))
+            }
+            false => (Value::Null, Value::Null),
+        };
+        // what others say of theirs stays
+        if is_ours(volume) || phase(volume) != "Bound" || deleting(volume) {
+            say(scene, "Bound", reason, message, plan);
+        }
+        return;
+    };
     own(volume, implementation, plan);
     let (reason, message) = match condition_of(implementation, "Ready") {
         Some((false, reason, message)) => (json!(reason), json!(message)),

@@ -1,23 +1,20 @@
-//! The lives of volumes and their claims.
+//! The lives of claims.
 //!
 //! The order of a bind is the engine's: the volume refers to the claim, the claim names the volume, the volume says Bound, the claim
-//! says Bound. Kubernetes lets the volume say Bound before the claim names it; a claim deleted in between then costs it its volume.
+//! says Bound. Whatever it says, a volume is its claim's from the first of these on (see `volume`).
 //!
 //! The protection finalizers of volumes and claims are the API server's own affair, in both homes.
 
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::parts::{deleting, finalizer, not_allowed, phase, reference_to, refused, status_patch, uid};
-use crate::lifecycle::{
-    CLAIM_UID, Condition, PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_FINALIZER, RESOURCE_REF, RESOURCE_UID,
-    RETAINED,
-};
+use crate::amount::Amount;
+use crate::lifecycle::parts::{deleting, not_allowed, phase, refused, status_patch, uid, used_by};
+use crate::lifecycle::{Condition, PROVISIONED_FOR, Plan};
 use crate::matching::{Decision, Reason};
-use crate::volumes::keep::{LOST, RESIZING, grow, keep, wants_more};
+use crate::volumes::keep::{LOST, RESIZING, grow, wants_more};
 use crate::volumes::provision::{Made, Making, make};
-use crate::volumes::{
-    BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, RECLAIM, SCRUB, STORAGE_PROVISIONER, rules,
-};
+use crate::volumes::volume::is_released;
+use crate::volumes::{BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONER, STORAGE_PROVISIONER, rules};
 
 /// What is to be known about a PersistentVolumeClaim.
 pub struct VolumeClaimScene<'s> {
@@ -37,22 +34,7 @@ pub struct VolumeClaimScene<'s> {
     pub now: &'s str,
 }
 
-/// What is to be known about a PersistentVolume.
-pub struct VolumeScene<'s> {
-    /// The volume.
-    pub volume: &'s Value,
-    /// The claim with the uid it refers to.
-    pub claim: Presence<'s>,
-    /// Its implementation, if it was made from a class of ours.
-    pub implementation: Option<&'s Value>,
-    /// The time to write.
-    pub now: &'s str,
-}
-
-/// The reason on a volume that is to go and is used.
-const IN_USE: &str = "InUse";
-
-fn annotated(object: &Value, name: &str) -> bool {
+pub(super) fn annotated(object: &Value, name: &str) -> bool {
     object["metadata"]["annotations"][name].is_string()
 }
 
@@ -84,13 +66,13 @@ pub fn volume_claim(scene: &VolumeClaimScene<'_>) -> Plan {
                 let message = volume["status"]["message"].as_str().unwrap_or_default().to_owned();
                 lost(claim, "VolumeLost", message, scene.now, &mut plan);
             }
-            Some(volume) if refers(volume, claim) || (free(volume) && may_have(scene, volume)) => {
+            Some(volume) if refers(volume, claim) || (open(volume, claim) && may_have(scene, volume)) => {
                 bind(scene, volume, &mut plan);
                 if let Some(making) = scene.making.as_ref().filter(|_| wants_more(claim, volume)) {
                     grow(claim, volume, making, scene.now, &mut plan);
                 }
             }
-            Some(volume) if free(volume) => {
+            Some(volume) if open(volume, claim) => {
                 let why = match scene.decision {
                     Decision::Wait { reason: Reason::NamedRefused(_, refusal), .. } => refused(&rules(), refusal),
                     Decision::Wait { reason: Reason::NotAllowed(class), .. } => not_allowed(class),
@@ -193,12 +175,49 @@ fn hand_over(claim: &Value, provisioner: &str, plan: &mut Plan) {
     }
 }
 
-/// Whether a volume refers to nobody.
-fn free(volume: &Value) -> bool {
-    volume["spec"]["claimRef"].is_null()
+/// Whether an administrator keeps a volume for a claim, by its name.
+fn reserved(volume: &Value, claim: &Value) -> bool {
+    let reference = &volume["spec"]["claimRef"];
+    reference["uid"].as_str().unwrap_or_default().is_empty()
+        && reference["namespace"] == claim["metadata"]["namespace"]
+        && reference["name"] == claim["metadata"]["name"]
 }
 
-/// Whether a claim that says it was bound may have the volume it names, which refers to nobody. One that is bound has it; any other,
+/// Whether a volume refers to nobody, or is reserved for the claim.
+fn open(volume: &Value, claim: &Value) -> bool {
+    volume["spec"]["claimRef"].is_null() || reserved(volume, claim)
+}
+
+/// What a volume says of its claim.
+pub(super) fn reference(claim: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim["metadata"]["namespace"],
+        "name": claim["metadata"]["name"],
+        "uid": uid(claim),
+    })
+}
+
+/// Whether a claim has the volume that it names, or had it, so that what is in it may be the claim's. Annotations are its owner's to write
+/// and statuses are not: one that was bound says how much it had. One that was made anew from a copy has no status; then it is the one
+/// that the volume refers to, by its name, and is charged for all that was made for it.
+pub fn was_bound(claim: &Value, volume: &Value) -> bool {
+    let amount = |value: &Value| Amount::from_json(value).unwrap_or_default();
+    let charged = amount(&claim["spec"]["resources"]["requests"]["storage"]);
+    let is_whole = !annotated(volume, PROVISIONED_FOR) || charged >= amount(&volume["spec"]["capacity"]["storage"]);
+    let is_copy = ["namespace", "name"].iter().all(|key| volume["spec"]["claimRef"][*key] == claim["metadata"][*key]);
+    phase(claim) == "Bound"
+        || !claim["status"]["capacity"].is_null()
+        || (annotated(claim, BIND_COMPLETED) && is_copy && is_whole)
+}
+
+/// Whether a claim has the volume that it names.
+pub(super) fn has_volume(claim: &Value) -> bool {
+    phase(claim) == "Bound" && annotated(claim, BIND_COMPLETED)
+}
+
+/// Whether a claim that says it was bound may have the volume it names, which is open to it. One that is bound has it; any other,
 /// lost or only saying so, may have it as one that names it: of its class, size and modes, and with the right to its class.
 fn may_have(scene: &VolumeClaimScene<'_>, volume: &Value) -> bool {
     let decided = |resource: &str| volume["metadata"]["name"].as_str() == Some(resource);
@@ -207,7 +226,8 @@ fn may_have(scene: &VolumeClaimScene<'_>, volume: &Value) -> bool {
 
 /// Whether a claim was bound. Its annotation is anyone's to write: alone it takes no free volume.
 fn completed(claim: &Value, volume: Option<&Value>) -> bool {
-    annotated(claim, BIND_COMPLETED) && (matches!(phase(claim), "Bound" | "Lost") || !volume.is_some_and(free))
+    annotated(claim, BIND_COMPLETED)
+        && (matches!(phase(claim), "Bound" | "Lost") || !volume.is_some_and(|v| open(v, claim)))
 }
 
 /// Whether a claim says nothing of its class.
@@ -219,23 +239,19 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
     let claim = scene.claim;
     let name = volume["metadata"]["name"].as_str().unwrap_or_default();
     let preset = volume["spec"]["claimRef"].is_object();
+    if is_released(volume) {
+        // it may be being scrubbed: when it can be had its own look says so
+        return;
+    }
     if !refers(volume, claim) {
-        let reserved = volume["spec"]["claimRef"]["uid"].as_str().unwrap_or_default().is_empty()
-            && volume["spec"]["claimRef"]["namespace"] == claim["metadata"]["namespace"]
-            && volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"];
-        let had = phase(claim) == "Bound" && annotated(claim, BIND_COMPLETED);
-        let takeable = matches!(phase(volume), "Available") || (had && !preset);
-        if deleting(volume) || !takeable || (preset && !reserved) {
+        // somebody took the reference away: it is mended, on what is to go too, which is not to go under its claim
+        let torn = has_volume(claim) && !preset;
+        let takeable = torn || (phase(volume) == "Available" && !deleting(volume));
+        if !takeable || (preset && !reserved(volume, claim)) {
             return;
         }
-        let mut patch = json!({"spec": {"claimRef": {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": claim["metadata"]["namespace"],
-            "name": claim["metadata"]["name"],
-            "uid": uid(claim),
-            "resourceVersion": claim["metadata"]["resourceVersion"],
-        }}});
+        let mut patch = json!({"spec": {"claimRef": reference(claim)}});
+        patch["spec"]["claimRef"]["resourceVersion"] = claim["metadata"]["resourceVersion"].clone();
         if !preset {
             patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
         }
@@ -322,244 +338,14 @@ pub fn volume_claim_held(claim: &Value, reason: &'static str, message: String, n
     plan
 }
 
-/// What is to be written about a PersistentVolume now.
-pub fn volume(scene: &VolumeScene<'_>) -> Plan {
+/// What is to be written about a claim that is to go and that Pods use: which. It is the API server that holds it.
+pub fn volume_claim_in_use(claim: &Value, pods: &[String], now: &str) -> Plan {
     let mut plan = Plan::default();
-    let volume = scene.volume;
-    let claim = &volume["spec"]["claimRef"];
-    let by_controller = annotated(volume, BOUND_BY_CONTROLLER);
-    if deleting(volume) {
-        match scene.claim {
-            // for as long as it is used it is looked after like any other
-            Presence::Alive(object) if phase(volume) == "Bound" && scene.implementation.is_some() => {
-                keep(scene, object, &mut plan);
-            }
-            Presence::Alive(_) if phase(volume) == "Bound" => {
-                say(scene, "Bound", Value::Null, Value::Null, &mut plan);
-            }
-            _ => remove(scene, &mut plan),
-        }
-        return plan;
-    }
-    if claim.is_null() || claim["uid"].as_str().unwrap_or_default().is_empty() {
-        // free, or reserved for whoever comes under that name
-        if phase(volume) != "Available" {
-            say(scene, "Available", Value::Null, Value::Null, &mut plan);
-        }
-        return plan;
-    }
-    match (scene.claim, phase(volume)) {
-        (Presence::Unknown, _) => {}
-        (Presence::Gone, "Bound") => released(scene, &mut plan),
-        (Presence::Gone, "Released" | "Failed") => reclaim(scene, &mut plan),
-        // restored from a copy: what is in it may be somebody's
-        (Presence::Gone, _) if is_restored(scene) => released(scene, &mut plan),
-        // never bound, so never used
-        (Presence::Gone, _) if annotated(volume, PROVISIONED_FOR) => discard(scene, &mut plan),
-        (Presence::Gone, _) => unbind(scene, by_controller, &mut plan),
-        (Presence::Alive(object), now) => {
-            let named = object["spec"]["volumeName"].as_str().unwrap_or_default();
-            let elsewhere = !named.is_empty() && Some(named) != volume["metadata"]["name"].as_str();
-            match now {
-                "Bound" if elsewhere => {
-                    say(scene, "Released", json!("Misbound"), json!(format!("its claim names {named}")), &mut plan)
-                }
-                _ if elsewhere && by_controller => unbind(scene, true, &mut plan),
-                "" | "Pending" if annotated(volume, PROVISIONED_FOR) => take_over(scene, &mut plan),
-                "" | "Pending" => say(scene, "Available", Value::Null, Value::Null, &mut plan),
-                "Bound" => keep(scene, object, &mut plan),
-                _ => {}
-            }
-        }
+    let condition = Condition::new("Released", false, "InUse", used_by(pods));
+    let message = condition.message.clone();
+    if let Some(status) = status_patch(claim, json!({}), &[condition], now).filter(|_| !pods.is_empty()) {
+        plan.patch_status(claim, status, "say what holds the claim");
+        plan.event(claim, false, "InUse", message);
     }
     plan
-}
-
-/// Whether a volume was bound in an earlier life: what is behind it is labelled as another's that had its name, or it came with a claim
-/// that is not there, which the managers only ever give to what is Available or was made for it.
-fn is_restored(scene: &VolumeScene<'_>) -> bool {
-    let volume = scene.volume;
-    let new = matches!(phase(volume), "" | "Pending") && !annotated(volume, PROVISIONED_FOR);
-    let owner = scene.implementation.and_then(|object| object["metadata"]["labels"][RESOURCE_UID].as_str());
-    new || owner.is_some_and(|owner| owner != uid(volume))
-}
-
-/// Labels what is behind a volume as the volume's.
-pub(super) fn own(volume: &Value, implementation: &Value, plan: &mut Plan) {
-    if implementation["metadata"]["labels"][RESOURCE_UID].as_str() != Some(uid(volume)) {
-        let patch = json!({"metadata": {
-            "labels": {RESOURCE_UID: uid(volume)},
-            "annotations": {RECORDED: "true", RESOURCE_REF: reference_to(volume)},
-        }});
-        plan.patch(implementation, patch, "the implementation is the volume's");
-        plan.of_implementation();
-    }
-}
-
-fn released(scene: &VolumeScene<'_>, plan: &mut Plan) {
-    let message = "released; what becomes of it is up to its reclaim policy";
-    say(scene, "Released", json!("Released"), json!(message), plan);
-}
-
-/// A new volume takes its implementation over from the claim before anyone can use it.
-fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
-    let Some(implementation) = scene.implementation.filter(|i| !deleting(i)) else {
-        return say(
-            scene,
-            "Pending",
-            json!("ImplementationLost"),
-            json!("what is behind it vanished: delete the claim"),
-            plan,
-        );
-    };
-    // what had another volume of that name is this one's when its claim has it: until then it may hold somebody's data
-    if implementation["metadata"]["labels"][RESOURCE_UID].is_null() {
-        own(scene.volume, implementation, plan);
-    }
-    say(scene, "Available", Value::Null, Value::Null, plan);
-}
-
-/// Made for a claim that went before it was bound: nothing is in it.
-fn discard(scene: &VolumeScene<'_>, plan: &mut Plan) {
-    match scene.implementation {
-        Some(implementation) if deleting(implementation) => {}
-        Some(implementation) => {
-            plan.delete(implementation, "its claim went before it was bound");
-            plan.of_implementation();
-        }
-        None => plan.delete(scene.volume, "its claim went before it was bound"),
-    }
-}
-
-/// A volume on its way out: not under its claim, and by its policy with or without its implementation.
-fn remove(scene: &VolumeScene<'_>, plan: &mut Plan) {
-    let volume = scene.volume;
-    match (phase(volume), scene.claim) {
-        // the API server's own protection lets go what no longer says Bound
-        ("Bound", Presence::Gone) => released(scene, plan),
-        ("Bound", _) => return,
-        _ => {}
-    }
-    let mut gone = true;
-    if let Some(implementation) =
-        scene.implementation.filter(|_| finalizer(volume, RESOURCE_FINALIZER, false).is_some())
-    {
-        // what is to be scrubbed when its claim is gone is nobody's to keep, unless an administrator declared it
-        let recycle = volume["metadata"]["annotations"][RECLAIM].as_str() == Some("Recycle");
-        let made = implementation["metadata"]["labels"][CLAIM_UID].is_string();
-        let keep = volume["spec"]["persistentVolumeReclaimPolicy"].as_str() != Some("Delete") && !(recycle && made);
-        if keep && implementation["metadata"]["annotations"][RETAINED].as_str() != Some("true") {
-            plan.patch(
-                implementation,
-                json!({"metadata": {"annotations": {RETAINED: "true"}}}),
-                "keep the implementation",
-            );
-            plan.of_implementation();
-        } else if !keep {
-            gone = false;
-            if !deleting(implementation) {
-                plan.delete(implementation, "its reclaim policy keeps nothing");
-                plan.of_implementation();
-            }
-        }
-    }
-    if let Some(rest) = finalizer(volume, RESOURCE_FINALIZER, false).filter(|_| gone) {
-        plan.patch(volume, json!({"metadata": {"finalizers": rest}}), "let the volume go");
-    }
-}
-
-pub(super) fn say(scene: &VolumeScene<'_>, phase_now: &str, reason: Value, message: Value, plan: &mut Plan) {
-    let mut fields = json!({"phase": phase_now, "reason": reason, "message": message});
-    if phase_now == "Bound" && reason.is_null() && deleting(scene.volume) {
-        let text = |key: &str| scene.volume["spec"]["claimRef"][key].as_str().unwrap_or_default();
-        let held = format!("used by claim {}/{}: it goes when that is gone", text("namespace"), text("name"));
-        if scene.volume["status"]["reason"] != IN_USE {
-            plan.event(scene.volume, false, IN_USE, held.clone());
-        }
-        (fields["reason"], fields["message"]) = (json!(IN_USE), json!(held));
-    }
-    if let Some(status) = status_patch(scene.volume, fields, &[], scene.now) {
-        plan.patch_status(scene.volume, status, "say where the volume is in its life");
-    }
-}
-
-/// Takes the reference back: what a controller wrote altogether, of an administrator's only what makes it this one claim's.
-fn unbind(scene: &VolumeScene<'_>, by_controller: bool, plan: &mut Plan) {
-    let patch = if by_controller {
-        json!({"spec": {"claimRef": null}, "metadata": {"annotations": {BOUND_BY_CONTROLLER: null}}})
-    } else {
-        json!({"spec": {"claimRef": {"uid": null, "resourceVersion": null}}})
-    };
-    plan.patch(scene.volume, patch, "take the reference back");
-    if phase(scene.volume) != "Available" {
-        say(scene, "Available", Value::Null, Value::Null, plan);
-    }
-}
-
-fn reclaim(scene: &VolumeScene<'_>, plan: &mut Plan) {
-    let volume = scene.volume;
-    let recycle = volume["metadata"]["annotations"][RECLAIM].as_str() == Some("Recycle");
-    match volume["spec"]["persistentVolumeReclaimPolicy"].as_str() {
-        Some("Delete") if volume["metadata"]["annotations"][PROVISIONED_BY].as_str() == Some(PROVISIONER) => {
-            match scene.implementation {
-                Some(implementation) if deleting(implementation) => {}
-                Some(implementation) => {
-                    plan.delete(implementation, "its reclaim policy is Delete");
-                    plan.of_implementation();
-                }
-                None => plan.delete(volume, "its reclaim policy is Delete"),
-            }
-        }
-        // someone else's provisioner deletes it
-        Some("Delete") if annotated(volume, PROVISIONED_BY) => {}
-        Some("Delete") => {
-            let message = "nothing here can delete what is behind it: delete it by hand, then the volume";
-            say(scene, "Failed", json!("VolumeFailedDelete"), json!(message), plan);
-        }
-        _ if recycle => scrub(scene, plan),
-        _ => {}
-    }
-}
-
-/// As for other resources: asked for under a number, Available only when that number is done.
-fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
-    let volume = scene.volume;
-    let Some(implementation) = scene.implementation else {
-        let message = "nothing can scrub it: it has no implementation";
-        return say(scene, phase(volume), json!("CannotScrub"), json!(message), plan);
-    };
-    let Some(number) = volume["metadata"]["annotations"][SCRUB].as_str().and_then(|n| n.parse::<i64>().ok()) else {
-        let seen = [&implementation["spec"]["scrub"], &implementation["status"]["scrubbed"]];
-        let next = seen.into_iter().filter_map(Value::as_i64).max().unwrap_or(0).saturating_add(1);
-        plan.patch(volume, json!({"metadata": {"annotations": {SCRUB: next.to_string()}}}), "intend a scrub");
-        return say(scene, "Released", json!("Scrubbing"), json!("being scrubbed before it is used again"), plan);
-    };
-    if implementation["spec"]["scrub"].as_i64() != Some(number) {
-        plan.patch(implementation, json!({"spec": {"scrub": number}}), "ask for a scrub");
-        plan.of_implementation();
-        return;
-    }
-    if implementation["status"]["scrubbed"].as_i64() != Some(number) {
-        return;
-    }
-    match crate::lifecycle::condition_of(implementation, "Scrubbed") {
-        Some((true, _, _)) => {
-            let patch = json!({
-                "spec": {"claimRef": null},
-                "metadata": {"annotations": {BOUND_BY_CONTROLLER: null, SCRUB: null}},
-            });
-            plan.patch(volume, patch, "scrubbed: free again");
-            say(scene, "Available", Value::Null, Value::Null, plan);
-        }
-        Some((false, _, why)) => {
-            say(
-                scene,
-                "Failed",
-                json!("ScrubFailed"),
-                json!(format!("it could not be scrubbed and is not used again: {why}")),
-                plan,
-            );
-        }
-        None => {}
-    }
 }

@@ -6,12 +6,16 @@
 mod keep;
 mod life;
 mod provision;
+mod reclaim;
 mod view;
+mod volume;
 
-pub use keep::{GROW, wants_more};
-pub use life::{VolumeClaimScene, VolumeScene, volume, volume_claim, volume_claim_held};
+pub use keep::{GROW, growth_refused, wants_more};
+pub use life::{VolumeClaimScene, volume_claim, volume_claim_held, volume_claim_in_use, was_bound};
 pub use provision::{Making, is_behind, made_name, made_name_for};
+pub use reclaim::SCRUBBING;
 pub use view::{ask, default_class, offer, profile, rules};
+pub use volume::{VolumeScene, volume};
 
 /// On a claim whose bind is complete; on a volume and a claim that a controller bound: `yes`.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

@@ -15,6 +15,7 @@ use crate::lifecycle::{
 };
 use crate::names::derived;
 use crate::template::{Expressions, render};
+use crate::volumes::life::reference;
 use crate::volumes::{BOUND_BY_CONTROLLER, IMPLEMENTATION, PROVISIONED_BY, PROVISIONER, RECLAIM};
 
 /// What is needed to make a volume from a class of ours.
@@ -140,16 +141,7 @@ pub(super) fn make(claim: &Value, making: &Making<'_>, plan: &mut Plan) -> Resul
     }
     let policy = making.class["reclaimPolicy"].as_str().unwrap_or("Delete");
     volume.insert("persistentVolumeReclaimPolicy".into(), json!(policy));
-    volume.insert(
-        "claimRef".into(),
-        json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": claim["metadata"]["namespace"],
-            "name": claim["metadata"]["name"],
-            "uid": uid(claim),
-        }),
-    );
+    volume.insert("claimRef".into(), reference(claim));
     let behind = json!({
         "apiVersion": live["apiVersion"],
         "kind": live["kind"],

@@ -4,6 +4,7 @@ mod connections;
 mod making;
 mod references;
 mod reports;
+mod scrubbing;
 mod sharing;
 #[path = "../toy/mod.rs"]
 mod toy;

@@ -9,7 +9,7 @@ mod sinks;
 mod turns;
 mod work;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -88,6 +88,8 @@ pub(crate) struct Seen {
     pub(crate) resource: Option<Arc<str>>,
     /// Says Bound.
     pub(crate) bound: bool,
+    /// Says how much it has, or had.
+    pub(crate) had: bool,
     /// The resource it was last offered.
     pub(crate) offered: Option<Arc<str>>,
     /// What it last said about waiting.
@@ -100,6 +102,8 @@ pub(crate) struct State {
     pub(crate) index: Index,
     pub(crate) claims: HashMap<Key, Seen>,
     pub(crate) claim_uids: HashMap<Arc<str>, Key>,
+    /// Names of resources, with the claims that name them.
+    named: BTreeSet<(Arc<str>, Key)>,
     pub(crate) resource_uids: HashMap<Arc<str>, Arc<str>>,
     pub(crate) classes: BTreeMap<String, Arc<Value>>,
     /// Objects of queued items, as the watch showed them.
@@ -131,6 +135,21 @@ impl State {
             self.free.insert(offer.name.clone(), object.to_string().into_bytes().into());
         } else {
             self.free.remove(&offer.name);
+        }
+    }
+
+    /// Claims that name a resource, whomever it refers to.
+    pub(crate) fn naming(&self, resource: &str) -> impl Iterator<Item = &Key> {
+        let first = (Arc::from(resource), (Arc::from(""), Arc::from("")));
+        let all = self.named.range(first..);
+        all.take_while(move |(named, _)| **named == *resource).map(|(_, key)| key)
+    }
+
+    /// Remembers which resource a claim names, instead of what it named before.
+    fn name(&mut self, key: &Key, before: Option<&Arc<str>>, now: Option<&Arc<str>>) {
+        if before != now {
+            before.map(|name| self.named.remove(&(name.clone(), key.clone())));
+            now.map(|name| self.named.insert((name.clone(), key.clone())));
         }
     }
 
@@ -173,6 +192,7 @@ impl Desk {
             index: Index::new(rules.clone()),
             claims: HashMap::new(),
             claim_uids: HashMap::new(),
+            named: BTreeSet::new(),
             resource_uids: HashMap::new(),
             classes: BTreeMap::new(),
             pinned: HashMap::new(),

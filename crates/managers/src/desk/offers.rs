@@ -63,3 +63,102 @@ impl Desk {
         state.offer(resource).into_iter().map(|(namespace, name)| Item::Claim(namespace, name)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use crate::api::Sink;
+    use crate::desk::saying::tests::{claim, desk, show, volume, work_off};
+    use crate::desk::{Desk, DeskSink, Item, Role};
+
+    /// A desk at which as many claims wait, each for 1Ti. Nobody lets them say anew why, and nobody keeps time: only what a resource does
+    /// brings them back.
+    async fn waiting(claims: usize) -> Arc<Desk> {
+        let desk = desk();
+        (0..claims).for_each(|number| show(&desk, Role::Claim, claim(number)));
+        while !desk.queue.is_quiet() {
+            work_off(&desk).await;
+        }
+        assert_eq!(desk.state.lock().index.waiting(), claims);
+        desk
+    }
+
+    fn large(name: &str) -> Value {
+        let mut large = volume(name);
+        large["spec"]["capacity"]["storage"] = json!("1Ti");
+        large
+    }
+
+    /// The claims that are to be looked at now, in this order; what they are looked at with is up to the caller.
+    async fn woken(desk: &Desk) -> Vec<String> {
+        let mut all = Vec::new();
+        while !desk.queue.is_quiet() {
+            let (item, _) = desk.queue.next().await;
+            if let Item::Claim(_, name) = &item {
+                all.push(name.to_string());
+            }
+            desk.queue.done(&item);
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn what_becomes_free_is_offered_at_once_to_one_claim_for_each() {
+        let desk = waiting(3).await;
+        show(&desk, Role::Resource, volume("small"));
+        assert!(woken(&desk).await.is_empty(), "nobody can use it");
+        show(&desk, Role::Resource, large("v1"));
+        assert_eq!(woken(&desk).await, ["c0"], "the first in line, and nobody else");
+        show(&desk, Role::Resource, large("v2"));
+        assert_eq!(woken(&desk).await, ["c1"], "the one before has not been looked at yet, and has an offer");
+    }
+
+    #[tokio::test]
+    async fn what_is_released_grows_or_is_freed_of_its_class_is_offered_at_once() {
+        let desk = waiting(1).await;
+        let mut shown = large("v");
+        for (what, field, not_yet, now) in [
+            ("it is bound", "/status/phase", json!("Bound"), json!("Available")),
+            ("it is small", "/spec/capacity/storage", json!("1Gi"), json!("1Ti")),
+            ("it is of a class", "/spec/storageClassName", json!("fast"), json!("")),
+            ("it takes no writer", "/spec/accessModes", json!(["ReadOnlyMany"]), json!(["ReadWriteOnce"])),
+        ] {
+            let version =
+                shown["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
+            shown["spec"]["storageClassName"] = json!("");
+            for (step, (value, expected)) in [(not_yet, &[][..]), (now, &["c0"])].into_iter().enumerate() {
+                shown["metadata"]["resourceVersion"] = json!((version + 1 + step as u64).to_string());
+                *shown.pointer_mut(field).expect("a field") = value;
+                show(&desk, Role::Resource, shown.clone());
+                assert_eq!(woken(&desk).await, expected, "{what}: {field}, step {step}");
+            }
+            // it did not get it, and waits on
+            DeskSink { desk: desk.clone(), role: Role::Resource }.delete(shown.clone());
+            show(&desk, Role::Claim, claim(0));
+            while !desk.queue.is_quiet() {
+                work_off(&desk).await;
+            }
+            assert_eq!(desk.state.lock().index.waiting(), 1, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_one_claim_does_not_take_is_offered_to_the_next_at_once() {
+        let desk = waiting(3).await;
+        show(&desk, Role::Resource, large("v"));
+        for number in 0..3 {
+            assert_eq!(woken(&desk).await, [format!("c{number}")]);
+            // it was looked at, and could not have it
+            desk.offer_on(&("default".into(), format!("c{number}").into()));
+        }
+        assert!(woken(&desk).await.is_empty(), "everybody was asked");
+        // whoever goes with an offer passes it on
+        let desk = waiting(2).await;
+        show(&desk, Role::Resource, large("v"));
+        DeskSink { desk: desk.clone(), role: Role::Claim }.delete(claim(0));
+        assert_eq!(woken(&desk).await, ["c0", "c1"]);
+    }
+}

@@ -23,8 +23,6 @@ pub(crate) struct Said {
     at: Instant,
     /// Before as long has passed it does not say so again.
     pause: Duration,
-    /// Whether it is to be looked at when the pause is over.
-    due: bool,
 }
 
 impl Desk {
@@ -67,8 +65,8 @@ impl Desk {
         state.claims.iter().filter(|(_, seen)| !seen.bound).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether a claim may say again why it waits. If not, after how long it is to be looked at, unless that is to come anyway.
-    pub(crate) fn may_say(&self, key: &Key, leading: &str) -> Result<(), Option<Duration>> {
+    /// Whether a claim may say again why it waits. If not, after how long it may.
+    pub(crate) fn may_say(&self, key: &Key, leading: &str) -> Result<(), Duration> {
         let mut state = self.state.lock();
         let Some(seen) = state.claims.get_mut(key) else { return Ok(()) };
         Said::again(&mut seen.said, leading, Instant::now())
@@ -77,19 +75,18 @@ impl Desk {
 
 impl Said {
     /// At once if the leading reason is another, else soon and then more and more seldom.
-    fn again(said: &mut Option<Said>, leading: &str, now: Instant) -> Result<(), Option<Duration>> {
+    fn again(said: &mut Option<Said>, leading: &str, now: Instant) -> Result<(), Duration> {
         let mut pause = Duration::ZERO;
         if let Some(said) = said.as_mut().filter(|said| said.leading == leading) {
             let since = now.saturating_duration_since(said.at);
             if since < said.pause {
-                let due = std::mem::replace(&mut said.due, true);
-                return Err(Some(said.pause - since).filter(|_| !due));
+                return Err(said.pause - since);
             }
             // one that had nothing new to say for a while begins anew
             pause = if since < 4 * said.pause { said.pause } else { Duration::ZERO };
         }
         let pause = (2 * pause).clamp(SAY_AGAIN, SAY_EVERY);
-        *said = Some(Said { leading: leading.to_owned(), at: now, pause, due: false });
+        *said = Some(Said { leading: leading.to_owned(), at: now, pause });
         Ok(())
     }
 }
@@ -127,14 +124,14 @@ pub(super) mod tests {
         Desk::new(Arc::new(cx), Kind::Volumes)
     }
 
-    fn claim(number: usize) -> Value {
+    pub fn claim(number: usize) -> Value {
         json!({
             "metadata": {"namespace": "default", "name": format!("c{number}"), "uid": format!("u{number}")},
             "spec": {"storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}},
         })
     }
 
-    fn volume(name: &str) -> Value {
+    pub fn volume(name: &str) -> Value {
         json!({
             "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
             "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]},
@@ -147,7 +144,7 @@ pub(super) mod tests {
     }
 
     /// Takes the next item, as the workers do; a claim is noted as waiting.
-    async fn work_off(desk: &Desk) -> Item {
+    pub async fn work_off(desk: &Desk) -> Item {
         let (item, _) = desk.queue.next().await;
         if let Item::Claim(_, name) = &item {
             let claim = claim(name[1..].parse().expect("a number"));
@@ -220,8 +217,7 @@ pub(super) mod tests {
         assert_eq!(Said::again(&mut said, "too small", now), Ok(()));
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            let Err(Some(pause)) = Said::again(&mut said, "too small", now) else { panic!("too soon") };
-            assert_eq!(Said::again(&mut said, "too small", now), Err(None), "it is looked at anyway");
+            let Err(pause) = Said::again(&mut said, "too small", now) else { panic!("too soon") };
             pauses.push(pause);
             now += pause;
             assert_eq!(Said::again(&mut said, "too small", now), Ok(()));
@@ -231,10 +227,6 @@ pub(super) mod tests {
         assert_eq!(Said::again(&mut said, "of another class", now), Ok(()), "another reason is said at once");
         now += Duration::from_secs(10);
         assert_eq!(Said::again(&mut said, "of another class", now), Ok(()));
-        assert_eq!(
-            Said::again(&mut said, "of another class", now),
-            Err(Some(SAY_AGAIN)),
-            "after a rest it begins anew"
-        );
+        assert_eq!(Said::again(&mut said, "of another class", now), Err(SAY_AGAIN), "after a rest it begins anew");
     }
 }

@@ -164,11 +164,12 @@ impl Desk {
                 items.push(Item::Claim(namespace.clone(), name.clone()));
             }
         };
-        // whom it is reserved for anew, by name: a lost one waits for nothing else
-        for r in now.refs.iter().filter(|r| r.uid.is_empty()) {
-            let old = before.is_some_and(|b| b.refs.iter().any(|old| old == r));
+        // whom it is reserved for anew: a lost one waits for nothing else
+        for r in now.refs.iter() {
+            let old = before.is_some_and(|b| b.phase == now.phase && b.refs.iter().any(|old| old == r));
             let key = (r.namespace.clone(), r.name.clone());
-            if !old && state.claims.get(&key).is_some_and(|seen| !seen.bound) {
+            let lost = |seen: &Seen| !seen.bound && (r.uid.is_empty() || seen.resource.as_ref() == Some(&now.name));
+            if !old && state.claims.get(&key).is_some_and(lost) {
                 reserved.push(Item::Claim(key.0, key.1));
             }
         }
@@ -236,6 +237,8 @@ impl Desk {
                     items.push(Item::Claim(namespace.clone(), name.clone()));
                 }
             }
+            // and whoever names it, though somebody took the reference away
+            items.extend(state.naming(name).map(|(namespace, name)| Item::Claim(namespace.clone(), name.clone())));
             state.behind.remove(&offer.uid).unwrap_or_default()
         };
         self.counted.notify_one();
@@ -257,19 +260,26 @@ impl Desk {
         {
             let mut state = self.state.lock();
             let bound = text(&object["status"]["phase"]) == "Bound";
+            let had = bound || !object["status"]["capacity"].is_null();
             let resource: Option<Arc<str>> = Some(self.kind.named(&object)).filter(|n| !n.is_empty()).map(Arc::from);
             // others that refer to it, from a bind whose outcome was not known, are to let go
             let held = resource.as_ref().map_or_else(Vec::new, |_| state.index.held_by(&uid));
             items.extend(held.into_iter().filter(|held| Some(held) != resource.as_ref()).map(Item::Resource));
             let settled = bound && self.claim_settled(&state, &object);
             let old = state.claims.remove(&key);
+            state.name(&key, old.as_ref().and_then(|old| old.resource.as_ref()), resource.as_ref());
             let (offered, said, turn) = old.map_or((None, None, None), |old| (old.offered, old.said, old.turn));
             let turn = Turn::needed(&object, resource.is_some()).then(|| turn.unwrap_or_default());
             state.claim_uids.insert(uid.clone(), key.clone());
-            state.claims.insert(key, Seen { uid: uid.clone(), resource, bound, offered, said, turn });
+            state.claims.insert(key, Seen { uid: uid.clone(), resource, bound, had, offered, said, turn });
             if settled {
                 state.index.stop_waiting(&uid);
-                state.pinned.remove(&item);
+                // whoever looks at it anyway need not ask for it
+                if self.queue.is_wanted(&item) {
+                    state.pinned.insert(item, object);
+                } else {
+                    state.pinned.remove(&item);
+                }
             } else {
                 state.pinned.insert(item.clone(), object);
                 // what this process has just bound: its resource is about to be shown, too
@@ -335,6 +345,7 @@ impl Desk {
                 return;
             }
             state.claims.remove(key);
+            state.name(key, seen.resource.as_ref(), None);
             state.claim_uids.remove(&seen.uid);
             state.index.stop_waiting(&seen.uid);
             state.pinned.remove(&Item::Claim(key.0.clone(), key.1.clone()));
@@ -397,5 +408,40 @@ impl Desk {
         for implementation in object["status"]["implementations"].as_array().into_iter().flatten() {
             (self.cx.follow)(text(&implementation["apiVersion"]), text(&implementation["kind"]));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::desk::saying::tests::{desk, show};
+
+    #[tokio::test]
+    async fn who_names_what_is_gone_is_looked_at_though_it_does_not_refer_to_it() {
+        let desk = desk();
+        let volume = json!({"metadata": {"name": "v", "uid": "v"}, "spec": {}, "status": {"phase": "Available"}});
+        show(&desk, Role::Resource, volume.clone());
+        for (name, names) in [("c", "v"), ("other", "v2"), ("none", "")] {
+            let mut claim = json!({"metadata": {"namespace": "n", "name": name, "uid": name}, "spec": {}});
+            if !names.is_empty() {
+                claim["spec"]["volumeName"] = json!(names);
+            }
+            show(&desk, Role::Claim, claim);
+        }
+        while !desk.queue.is_quiet() {
+            let (item, _) = desk.queue.next().await;
+            desk.queue.done(&item);
+        }
+        DeskSink { desk: desk.clone(), role: Role::Resource }.delete(volume);
+        let (item, _) = desk.queue.next().await;
+        assert_eq!(item, Item::Claim("n".into(), "c".into()));
+        desk.queue.done(&item);
+        assert!(desk.queue.is_quiet());
+        // what a claim named before is forgotten with it
+        DeskSink { desk: desk.clone(), role: Role::Claim }
+            .delete(json!({"metadata": {"namespace": "n", "name": "c", "uid": "c"}}));
+        assert_eq!(desk.state.lock().naming("v").count(), 0);
     }
 }

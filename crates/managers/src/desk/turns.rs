@@ -46,13 +46,13 @@ impl Turn {
 }
 
 impl State {
-    /// Whether it is not a claim's turn: after how long it is, unless it is in line already.
-    pub(super) fn awaits_turn(&mut self, key: &Key) -> Option<Option<Duration>> {
+    /// Whether it is not a claim's turn: after how long it is.
+    pub(super) fn awaits_turn(&mut self, key: &Key) -> Option<Duration> {
         let turn = self.claims.get_mut(key)?.turn.as_mut()?;
         let now = Instant::now();
         if let Some(at) = turn.at {
             if at > now {
-                return Some(None);
+                return Some(at - now);
             }
             turn.at = None;
             return None;
@@ -65,7 +65,7 @@ impl State {
         turn.paid = SHARE * turn.took;
         *next += turn.paid;
         turn.at = Some(at);
-        Some(Some(at - now))
+        Some(at - now)
     }
 
     /// Has the namespace of a claim pay for a look that took as long, for resources were judged by its expression.
@@ -139,9 +139,9 @@ mod tests {
         look(&desk, "mean", 0, Duration::from_millis(200));
         let mut pauses = Vec::new();
         for number in 0..100 {
-            let Some(Some(pause)) = awaits("mean", number) else { panic!("{number} has its turn") };
+            let Some(pause) = awaits("mean", number) else { panic!("{number} has its turn") };
             pauses.push(pause);
-            assert_eq!(awaits("mean", number), Some(None), "it is in line once");
+            assert!(awaits("mean", number).is_some_and(|again| again <= pause), "it is in line once");
             assert_eq!(awaits("kind", number), None);
         }
         assert!(pauses.is_sorted(), "one after the other: {pauses:?}");

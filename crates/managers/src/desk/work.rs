@@ -106,7 +106,7 @@ impl Desk {
                 let turn = self.state.lock().awaits_turn(&key);
                 if let Some(pause) = turn {
                     self.offer_on(&key);
-                    return Ok(pause.map_or(Outcome::Settled, Outcome::Later));
+                    return Ok(Outcome::Later(pause));
                 }
                 let result = match &self.kind {
                     Kind::Volumes => self.volume_claim(&key, fresh).await,

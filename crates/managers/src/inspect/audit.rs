@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use conductor_claims::extract::{class_fields, seconds};
+use conductor_claims::extract::{seconds, templates};
 use conductor_claims::invariants::{HAS_ITS_CLAIM, World, violations, volume_violations};
 use conductor_claims::lifecycle::{RESOURCE_REF, RESOURCE_UID, RETAINED, SYSTEM_NAMESPACE};
 use serde_json::Value;
@@ -91,13 +91,7 @@ pub async fn check(api: &Api, at_rest: bool) -> Result<Audited, Failure> {
             }
             Kind::Generated(own) => {
                 let classes = audited.look(api, kind.class()).await?.unwrap_or_default();
-                let templates = classes.iter().map(|class| &class_fields(class)["template"]);
-                let templates = templates.chain(resources.iter().map(|resource| &resource["spec"]["template"]));
-                let mut kinds = kinds_of(templates);
-                for resource in &resources {
-                    kinds.extend(kinds_of(resource["status"]["implementations"].as_array().into_iter().flatten()));
-                }
-                let implementations = audited.behind(api, kinds).await?;
+                let implementations = audited.behind(api, kinds_behind(&classes, &resources)).await?;
                 let ours = |i: &&Value| {
                     let reference = text(&i["metadata"]["annotations"][RESOURCE_REF]);
                     let mut reference = reference.split(' ');
@@ -201,6 +195,12 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// The kinds of all that may be behind resources: what they, or classes, make or made.
+fn kinds_behind(classes: &[Value], resources: &[Value]) -> BTreeSet<(String, String)> {
+    let made = resources.iter().flat_map(|r| r["status"]["implementations"].as_array().into_iter().flatten());
+    kinds_of(classes.iter().chain(resources).flat_map(templates).chain(made))
+}
+
 /// apiVersion and kind of each object that is one.
 fn kinds_of<'o>(objects: impl Iterator<Item = &'o Value>) -> BTreeSet<(String, String)> {
     objects.filter(|o| o.is_object()).map(|o| (text(&o["apiVersion"]), text(&o["kind"]))).collect()
@@ -211,6 +211,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn all_kinds_that_may_be_behind_resources_are_looked_for() {
+        let of = |kind: &str| json!({"apiVersion": "v1", "kind": kind});
+        let classes = [
+            json!({"template": of("A")}),
+            json!({"spec": {"templates": [{"name": "b", "template": of("B")}, {"name": "c", "template": of("C")}]}}),
+        ];
+        let resources = [
+            json!({"spec": {"templates": [{"template": of("D")}]}, "status": {"implementations": [of("E")]}}),
+            json!({"spec": {"template": of("F")}}),
+            json!({"spec": {}}),
+        ];
+        let kinds: Vec<String> = kinds_behind(&classes, &resources).into_iter().map(|(_, kind)| kind).collect();
+        assert_eq!(kinds, ["A", "B", "C", "D", "E", "F"]);
+    }
 
     #[test]
     fn what_does_not_go_is_said_with_its_reason() {

@@ -1,7 +1,6 @@
 //! Why a claim is bound to what it is, or why it waits, candidate by candidate.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use conductor_claims::amount::Amount;
 use conductor_claims::lifecycle::{condition_of, refused, too_costly};
@@ -9,6 +8,7 @@ use conductor_claims::matching::{Decision, Ledger, Reason, Refusal, Why};
 use conductor_claims::views::{Ask, Phase, Taken};
 use serde_json::{Value, json};
 
+use super::allowed::{Allowed, Maker};
 use super::tree::health;
 use super::{Snapshot, Unanswered, kind_and_name, resolve};
 use crate::api::Api;
@@ -54,6 +54,8 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             });
         }
     };
+    let mut allowed = Allowed::new(api, &claim, Maker::Written);
+    let ask = allowed.bar(&snapshot, ask).await?;
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
     // every candidate is judged here, and changes of the claim are tried: who waits for the answer pays for it
@@ -61,22 +63,7 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
     let mut ledger = snapshot.index.explain(&ask, &judge);
     // the same decision, with what refused the others in numbers
     ledger.decision = ClaimJudge::new(&evaluator, &rules, &claim).decide(&snapshot.index, &ask);
-    let limited = |class: &Arc<str>| {
-        let named = |c: &&Value| text(&c["metadata"]["name"]) == class.as_ref();
-        snapshot.classes.iter().find(named).is_some_and(rights::is_limited)
-    };
-    if let Some(class) = rights::class_of(&ledger.decision, &snapshot.index).filter(limited) {
-        let allowed = match rights::may_use(api, &snapshot.kind, &claim, &class).await {
-            // who may not ask that is told what the claim was told
-            Err(failure) if failure.code == 403 => {
-                condition_of(&claim, "Bound").is_none_or(|(_, reason, _)| reason != "NotAllowed")
-            }
-            allowed => allowed?,
-        };
-        if !allowed {
-            ledger.decision = rights::refused(class);
-        }
-    }
+    ledger.decision = allowed.decision(&snapshot, &ask, ledger.decision).await?;
     say_why(&mut ledger, &snapshot);
     agree(&mut ledger, &ask, &snapshot);
     // what cannot be made here is no way out
@@ -94,7 +81,12 @@ pub async fn explain(api: &Api, word: &str, namespace: &str) -> Result<Explanati
             candidate.text = "cannot make it now".to_owned();
         }
     }
-    Ok(shown(&claim, &ask, &kind_name, &ledger, &snapshot))
+    for candidate in ledger.candidates.iter_mut().filter(|c| !c.class && c.refusal.is_none()) {
+        let class = snapshot.index.get(&candidate.name).and_then(|offer| offer.shape.class.as_ref());
+        candidate.text += &allowed.proviso(class);
+    }
+    let proviso = allowed.proviso(rights::class_of(&ledger.decision, &snapshot.index).as_ref());
+    Ok(shown(&claim, &ask, &kind_name, &ledger, &snapshot, &proviso))
 }
 
 /// A resource that cannot be had because of its phase says why it is in that.
@@ -228,7 +220,7 @@ pub(super) fn sentence(decision: &Decision, claim: &Value, ask: &Ask, snapshot: 
 /// Rows beyond which a ledger for people is cut; for programs it never is.
 const ROWS: usize = 50;
 
-fn shown(claim: &Value, ask: &Ask, kind: &str, ledger: &Ledger, snapshot: &Snapshot) -> Explanation {
+fn shown(claim: &Value, ask: &Ask, kind: &str, ledger: &Ledger, snapshot: &Snapshot, proviso: &str) -> Explanation {
     let (namespace, name) = (text(&claim["metadata"]["namespace"]), text(&claim["metadata"]["name"]));
     let phase = Some(text(&claim["status"]["phase"])).filter(|p| !p.is_empty()).unwrap_or("Pending");
     let (_, resource) = snapshot.kind.resource();
@@ -237,7 +229,7 @@ fn shown(claim: &Value, ask: &Ask, kind: &str, ledger: &Ledger, snapshot: &Snaps
         Decision::Wait { reason: Reason::NamedRefused(name, why), .. } if phase == "Bound" => {
             format!("stays bound to {resource} {name}: {}", snapshot.index.refused(ask, name, why))
         }
-        decision => sentence(decision, claim, ask, snapshot),
+        decision => sentence(decision, claim, ask, snapshot) + proviso,
     };
     let bound = snapshot.kind.named(claim);
     let mut out = format!("{kind} {namespace}/{name}: {phase}");

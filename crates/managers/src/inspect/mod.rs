@@ -1,5 +1,6 @@
 //! Questions about a live system, answered by anyone with the rights to read: explain, plan, tree, classes, audit.
 
+mod allowed;
 mod audit;
 mod classes;
 mod explain;

@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use conductor_claims::amount::Amount;
 use conductor_claims::lifecycle::Target;
 use conductor_claims::matching::Decision;
-use conductor_claims::types::ResourceType;
+use conductor_claims::types::{CREATED_BY, CREATED_BY_GROUPS, ResourceType};
 use conductor_machinery::patch::apply_merge_patch;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::allowed::{Allowed, Maker};
 use super::explain::{sentence, trouble};
 use super::{Snapshot, Unanswered, kinds};
 use crate::api::{APPLY, Api, Failure, JSON};
 use crate::expressions::{ClaimJudge, Evaluator};
 use crate::kind::{Gvk, Kind, is_of};
+use crate::rights;
 
 /// What would become of one object.
 pub struct Outlook {
@@ -50,12 +52,15 @@ pub async fn plan(api: &Api, objects: &[Value], namespace: &str) -> Result<Vec<O
     for number in order {
         let object = &objects[number];
         let (said, trouble) = match rehearse(api, &types, object, objects).await? {
-            Some(refused) => {
+            Rehearsed::Refused(refused) => {
                 // our own review has said so already
                 let refused = refused.split_once(" is refused: ").map_or(&*refused, |(_, why)| why);
                 (format!("is refused: {refused}"), true)
             }
-            None => outlook(api, &types, (&managers, &consumers), &mut snapshots, object, number).await?,
+            Rehearsed::Taken(answer) => {
+                let known = (managers.as_slice(), consumers.as_slice());
+                outlook(api, &types, known, &mut snapshots, (object, answer), number).await?
+            }
         };
         all.push((number, Outlook { object: shown(object), text: said, trouble }));
     }
@@ -69,7 +74,7 @@ async fn outlook(
     types: &[Kind],
     (managers, consumers): (&[Value], &[&Value]),
     snapshots: &mut BTreeMap<String, Snapshot>,
-    object: &Value,
+    (object, answer): (&Value, Option<Value>),
     number: usize,
 ) -> Result<(String, bool), Failure> {
     let mut object = object.clone();
@@ -103,6 +108,14 @@ async fn outlook(
     // as it would be once it is there
     object["metadata"]["uid"] = json!(format!("planned-{number}"));
     if is(of.claim()) {
+        // who makes one that is not there is us, if the server writes that down
+        let written = live.as_ref().or(answer.as_ref());
+        let by = |key: &str| written.map_or(Value::Null, |o| o["metadata"]["annotations"][key].clone());
+        let new = live.is_none() && (answer.is_none() || by(CREATED_BY).is_string());
+        let maker = if new { Maker::Us } else { Maker::Written };
+        for key in [CREATED_BY, CREATED_BY_GROUPS] {
+            object["metadata"]["annotations"][key] = by(key);
+        }
         return Ok(match live {
             Some(live) if text(&live["status"]["phase"]) == "Pending" => {
                 // as it would be: what the server and the managers gave it stays
@@ -112,7 +125,8 @@ async fn outlook(
                     }
                 }
                 object["metadata"]["uid"] = live["metadata"]["uid"].clone();
-                let (said, waits) = claim(api, snapshot, &object).await?;
+                object["status"] = live["status"].clone();
+                let (said, waits) = claim(api, snapshot, &object, maker).await?;
                 (format!("exists and is Pending; then {said}"), waits)
             }
             Some(live) => {
@@ -121,7 +135,7 @@ async fn outlook(
                 let more = growth(&live, &object);
                 (format!("exists and is {}{colon}{why}{more}", text(&live["status"]["phase"])), !why.is_empty())
             }
-            None => claim(api, snapshot, &object).await?,
+            None => claim(api, snapshot, &object, maker).await?,
         });
     }
     if is(of.resource()) {
@@ -198,9 +212,16 @@ async fn with_namespaces(api: &Api, objects: &[Value], namespace: &str) -> Resul
     Ok(all)
 }
 
-/// What the server says when an object is applied as a rehearsal, strictly, as kubectl would; `None`: it takes it, or cannot tell, for
-/// what the object needs is not there yet.
-async fn rehearse(api: &Api, types: &[Kind], object: &Value, all: &[Value]) -> Result<Option<String>, Failure> {
+/// What the server says of an object.
+enum Rehearsed {
+    /// It does not take it.
+    Refused(String),
+    /// It takes it, as it would be then; `None`: it cannot tell, for what the object needs is not there yet.
+    Taken(Option<Value>),
+}
+
+/// What the server says when an object is applied as a rehearsal, strictly, as kubectl would.
+async fn rehearse(api: &Api, types: &[Kind], object: &Value, all: &[Value]) -> Result<Rehearsed, Failure> {
     let space = &object["metadata"]["namespace"];
     let brought = |o: &Value| text(&o["kind"]) == "Namespace" && o["metadata"]["name"] == *space;
     let mut target = Target::of(object);
@@ -208,11 +229,12 @@ async fn rehearse(api: &Api, types: &[Kind], object: &Value, all: &[Value]) -> R
     let path = match api.path(&target).await {
         Ok(path) => path,
         Err(failure) if failure.code == 404 && (is_ours(types, object) || all.iter().any(|o| defines(o, object))) => {
-            return Ok(None);
+            return Ok(Rehearsed::Taken(None));
         }
         Err(failure) if failure.code == 404 => {
             let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-            return Ok(Some(format!("no {kind} is served in {version}: correct it, or install its definition first")));
+            let why = format!("no {kind} is served in {version}: correct it, or install its definition first");
+            return Ok(Rehearsed::Refused(why));
         }
         Err(failure) => return Err(failure),
     };
@@ -224,11 +246,11 @@ async fn rehearse(api: &Api, types: &[Kind], object: &Value, all: &[Value]) -> R
         said = api.call(Method::PATCH, &format!("{path}/{name}?{HOW}&force=true"), APPLY, body()).await;
     }
     match said {
-        Err(failure) if matches!(failure.code, 400 | 403 | 422) => Ok(Some(failure.message)),
+        Err(failure) if matches!(failure.code, 400 | 403 | 422) => Ok(Rehearsed::Refused(failure.message)),
         Err(failure) if failure.reason == "Unreachable" => Err(failure),
         // its namespace, which nothing that is planned makes
-        Err(failure) if failure.code == 404 && !all.iter().any(brought) => Ok(Some(failure.message)),
-        _ => Ok(None),
+        Err(failure) if failure.code == 404 && !all.iter().any(brought) => Ok(Rehearsed::Refused(failure.message)),
+        said => Ok(Rehearsed::Taken(said.ok())),
     }
 }
 
@@ -247,15 +269,19 @@ fn defines(definition: &Value, object: &Value) -> bool {
         && spec["names"]["kind"] == object["kind"]
 }
 
-async fn claim(api: &Api, snapshot: &mut Snapshot, object: &Value) -> Result<(String, bool), Failure> {
+async fn claim(api: &Api, snapshot: &mut Snapshot, object: &Value, maker: Maker) -> Result<(String, bool), Failure> {
     let ask = match snapshot.kind.ask(object, snapshot.needed(object), snapshot.node(api, object).await?) {
         Ok(ask) => ask,
         Err(errors) => return Ok((errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), true)),
     };
     let evaluator = Evaluator::default();
     let rules = snapshot.kind.rules();
+    let mut allowed = Allowed::new(api, object, maker);
+    let ask = allowed.bar(snapshot, ask).await?;
     let decision = ClaimJudge::new(&evaluator, &rules, object).decide(&snapshot.index, &ask);
-    let said = sentence(&decision, object, &ask, snapshot);
+    let decision = allowed.decision(snapshot, &ask, decision).await?;
+    let proviso = allowed.proviso(rights::class_of(&decision, &snapshot.index).as_ref());
+    let said = sentence(&decision, object, &ask, snapshot) + &proviso;
     if let Decision::Bind { resource, .. } = &decision {
         // what is bound is not there for the next
         snapshot.index.assume(&ask, resource);

@@ -116,10 +116,12 @@ impl Snapshot {
         for resource in &resources {
             index.upsert(kind.offer(resource));
         }
-        let core = matches!(kind, Kind::Volumes);
-        let Serving { classes: served, default } =
-            if core { Serving::default() } else { serving(&kind.name(), &managers) };
-        let default = if core { volumes::default_class(&classes) } else { default.map(Arc::from) };
+        let Serving { classes: served, default } = serving(&kind.name(), &managers);
+        let default = match kind {
+            // said on the class
+            Kind::Volumes => volumes::default_class(&classes),
+            Kind::Generated(_) => default.map(Arc::from),
+        };
         for class in &classes {
             let name = class["metadata"]["name"].as_str().unwrap_or_default();
             let served = served.as_ref().is_none_or(|s| s.contains(name));

@@ -1,18 +1,18 @@
 //! Manager objects: which classes are served, which stands in for none, and how much there is of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use conductor_claims::extract::class_fields;
 use conductor_claims::lifecycle::{Condition, condition_of, status_patch};
-use conductor_claims::review::{Serving, serving, standing, stands_for};
+use conductor_claims::review::{NO_DEFAULT, Serving, serving, standing, stands_for};
 use conductor_claims::template::Expressions;
 use conductor_claims::views::Phase;
 use conductor_claims::volumes::PROVISIONER;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{API_VERSION, Types};
+use super::{API_VERSION, Types, VOLUMES};
 use crate::api::{FIELD_MANAGER, Failure, JSON, MERGE, typed};
 use crate::clock::now;
 use crate::desk::Desk;
@@ -47,6 +47,31 @@ fn not_kept(manager: &Value) -> Option<Condition> {
     }
 }
 
+/// What a manager of volumes asks for in vain, if it was there before that was refused.
+fn not_default(manager: &Value) -> Option<Condition> {
+    let asked = manager["spec"]["type"] == VOLUMES && !text(&manager["spec"]["defaultClass"]).is_empty();
+    match (asked, condition_of(manager, STANDS_IN)) {
+        (true, _) => Some(Condition::new(STANDS_IN, false, "SaidOnStorageClass", NO_DEFAULT)),
+        (false, Some(_)) => Some(Condition::new(STANDS_IN, true, "Nothing", "nothing is asked of it that is not done")),
+        (false, None) => None,
+    }
+}
+
+/// Tells a desk of volumes which StorageClasses are served; which of them stands in is said on them.
+fn serve_volumes(desk: &Desk, served: Option<HashSet<String>>) {
+    {
+        let mut state = desk.state.lock();
+        if state.served == served {
+            return;
+        }
+        state.served = served;
+        desk.set_classes(&mut state);
+    }
+    desk.touch_waiting();
+}
+
+/// Whether the class that a manager names stands in for claims that name none.
+const STANDS_IN: &str = "DefaultClassKept";
 /// Whether a manager does all that is asked of it.
 const KEPT: &str = "PoolsKept";
 
@@ -59,10 +84,11 @@ impl Types {
             known.managers.values().cloned().collect()
         };
         for desk in self.desks.all() {
-            // which StorageClass stands in is said on it, and who makes volumes of it as well
-            if matches!(desk.kind, Kind::Generated(_)) {
-                let Serving { classes, default } = serving(&desk.kind.name(), &managers);
-                desk.set_served(classes.map(|all| all.into_iter().collect()), default.map(Arc::from));
+            let Serving { classes, default } = serving(&desk.kind.name(), &managers);
+            let classes = classes.map(|all| all.into_iter().collect());
+            match &desk.kind {
+                Kind::Generated(_) => desk.set_served(classes, default.map(Arc::from)),
+                Kind::Volumes => serve_volumes(&desk, classes),
             }
         }
         for manager in &managers {
@@ -91,6 +117,15 @@ impl Types {
         }
     }
 
+    /// The same for volumes, whose type has no beginning: where there is any, who removed that one had a reason.
+    pub(super) async fn introduce_volumes(&self) -> Result<(), Failure> {
+        let managers = self.cx.api.list(API_VERSION, "Manager", "").await?;
+        match managers.iter().any(|manager| manager["spec"]["type"] == VOLUMES) {
+            true => Ok(()),
+            false => self.introduce(VOLUMES, VOLUMES, None).await,
+        }
+    }
+
     async fn report(&self, manager: &Value, all: &[Value]) -> Result<(), Failure> {
         let standing = standing(manager, all);
         let kind = text(&manager["spec"]["type"]);
@@ -104,6 +139,7 @@ impl Types {
                 Condition::new("Active", !inactive, "Conflict", message)
             }
         };
+        let is_served = desk.is_some();
         let mut classes = Vec::new();
         if let Some(desk) = desk {
             for (name, class, count) in census(&desk, manager, all) {
@@ -124,14 +160,17 @@ impl Types {
                 classes.push(entry);
             }
         }
-        let conditions: Vec<Condition> = [Some(condition), not_kept(manager)].into_iter().flatten().collect();
+        let conditions: Vec<Condition> =
+            [Some(condition), not_kept(manager), not_default(manager)].into_iter().flatten().collect();
         let shown = |available: bool| {
             let names =
                 classes.iter().filter(|class| class["available"] == available).map(|class| text(&class["name"]));
             let names: Vec<&str> = names.collect();
             if names.is_empty() { Value::Null } else { json!(names.join(", ")) }
         };
-        let fields = json!({"served": shown(true), "lacking": shown(false), "classes": classes});
+        let asks = manager["spec"]["default"] == true;
+        let default = if asks { json!(standing.default && is_served) } else { Value::Null };
+        let fields = json!({"served": shown(true), "lacking": shown(false), "classes": classes, "default": default});
         let Some(status) = status_patch(manager, fields, &conditions, &now()) else {
             return Ok(());
         };
@@ -284,6 +323,20 @@ mod tests {
             json!({"scoring": [{"name": "Spread"}, {"name": "CEL", "expression": "x("}]}),
             &["scoring by Spread", "scoring by CEL"],
         );
+    }
+
+    #[test]
+    fn a_default_class_of_volumes_is_said_to_be_in_vain() {
+        let said = |of: &str, class: Value, before: Value| {
+            let status = json!({"conditions": before});
+            let manager = json!({"spec": {"type": of, "default": true, "defaultClass": class}, "status": status});
+            not_default(&manager).map(|condition| condition.status)
+        };
+        let before = json!([{"type": STANDS_IN, "status": "False"}]);
+        assert_eq!(said(VOLUMES, json!("fast"), json!([])), Some(false));
+        assert_eq!(said(VOLUMES, Value::Null, before), Some(true), "it is not said for ever");
+        assert_eq!(said(VOLUMES, Value::Null, json!([])), None);
+        assert_eq!(said("caches.lab.example.com", json!("fast"), json!([])), None);
     }
 
     #[test]

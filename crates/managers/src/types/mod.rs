@@ -122,7 +122,7 @@ impl Types {
     async fn work(&self) {
         let mut counted = 0;
         if self.desks.get(VOLUMES).is_some()
-            && let Err(failure) = self.introduce(VOLUMES, VOLUMES, None).await
+            && let Err(failure) = self.introduce_volumes().await
         {
             tracing::debug!(%failure, "the manager of volumes could not be made");
         }

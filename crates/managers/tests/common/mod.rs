@@ -59,13 +59,19 @@ impl Cluster {
     }
 
     pub async fn create(&self, object: &Value) -> Value {
+        self.create_with(object, "").await
+    }
+
+    /// Makes an object, with this after the path.
+    pub async fn create_with(&self, object: &Value, query: &str) -> Value {
         let mut target = Target::of(object);
         target.name.clear();
         let deadline = Instant::now() + PATIENCE;
         loop {
             let result = match self.api.path(&target).await {
                 Ok(path) => {
-                    self.api.call(Method::POST, &path, "application/json", object.to_string().into_bytes()).await
+                    let (path, body) = (format!("{path}{query}"), object.to_string().into_bytes());
+                    self.api.call(Method::POST, &path, "application/json", body).await
                 }
                 Err(failure) => Err(failure),
             };

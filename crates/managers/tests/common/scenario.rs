@@ -1,7 +1,7 @@
 //! Scenarios: every rule as data. Each file of `scenarios/` has steps; each step does something or expects something.
 //!
-//! `apply`, `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim, or its deletion), `refer` (an administrator's reference by uid), `expect` (objects that cover these come to be),
-//! `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (what admission does not let in:
+//! `apply`, `manifests` (files of `seeds/`, to the letter), `delete`, `status` (what a provider or a kubelet would write), `made` (the same to what was made for a claim, or its deletion), `refer` (an administrator's reference by uid), `expect` (objects that cover these come to be),
+//! `later: true` (what the step makes is younger than what there is: creation is noted in whole seconds), `gone` (objects come not to be), `events` (reasons come to be told about an object), `refused` (what admission does not let in:
 //! an object to `apply` or to `delete`, and a part of what it `says`). In expectations null is "not there" and a text that begins
 //! with ~ is "contains". A file that says `types: true` needs the built-in types, one that says `admission: true` a server with our
 //! review, one that says `admission: false` a bare server, without it and without classes. CONDUCTOR_SCENARIOS names files to run alone.
@@ -105,7 +105,25 @@ impl Run {
         }
     }
 
+    /// Makes what a file of `seeds/` says to the letter, as kubectl does: JSON of its YAML, and nothing in it may be unknown. Of a general
+    /// form, which has a placeholder for its kind, that is filled in.
+    async fn manifest(&self, entry: &Value) {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../managers/tests/seeds");
+        let file = file.join(entry["file"].as_str().expect("a file"));
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let kind = entry["kind"].as_str().unwrap_or_default();
+        let text = text.replace("<ClaimName>", kind).replace("<ClassName>", kind);
+        let mut object = read_yaml(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        if let Some(namespace) = entry["namespace"].as_str() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        self.cluster.create_with(&object, "?fieldValidation=Strict").await;
+    }
+
     async fn step(&self, number: usize, step: &Value) {
+        if step["later"] == true {
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+        }
         for object in list(step, "apply") {
             let target = Target::of(&object);
             let exists = !target.name.is_empty() && self.cluster.get(&target).await.is_some();
@@ -114,6 +132,9 @@ impl Run {
             } else {
                 self.cluster.create(&object).await;
             }
+        }
+        for entry in list(step, "manifests") {
+            self.manifest(&entry).await;
         }
         for object in list(step, "status") {
             let target = Target::of(&object).status();
@@ -204,6 +225,11 @@ impl Scenario {
     /// Whether it needs our review at admission, or needs that there is none.
     pub fn admission(&self) -> Option<bool> {
         self.content["admission"].as_bool()
+    }
+
+    /// Whether it is about PersistentVolumes, which one alone may bind.
+    pub fn volumes(&self) -> bool {
+        self.content.to_string().contains("\"PersistentVolume")
     }
 
     /// Runs it; managers are running. At its end every invariant holds.

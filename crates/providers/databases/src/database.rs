@@ -17,6 +17,7 @@ use crate::client::{Client, Refused};
 use crate::credentials::{self, Login};
 use crate::engine::{DatabaseSpec, Engine, Seen, Shared, bytes};
 use crate::installation::{Installation, Owner};
+use crate::left::{self, Memory};
 
 /// One at a time changes which servers are remembered.
 static KEEPING: Mutex<()> = Mutex::new(());
@@ -105,6 +106,10 @@ impl<E: Engine> Database<E> {
         all.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
+    fn memory(&self) -> Memory {
+        Memory(self.home.path().join(format!("{}-left", E::WORD)))
+    }
+
     fn remember(&self, secret: &str) -> Result<(), Trouble> {
         let _alone = KEEPING.lock();
         let mut all = self.remembered();
@@ -144,10 +149,12 @@ impl<E: Engine> Database<E> {
         }
         let create = size.is_none() || scrub.is_some();
         let noted = object.status(SERVER);
+        let left = left_behind(object, &shared);
         if create && (noted.is_null() || (scrub.is_none() && *noted != shared.address())) {
             // durable before anything of it can be there: who removes it knows whether there is anything to remove
             let mut report = Report::not_ready("Making", format!("{database} is going to be made"));
             report.status.insert(SERVER.into(), json!(shared.address()));
+            left::tell(&mut report, object, &database, &left);
             return Ok(report.again(Duration::ZERO));
         }
         if scrub.is_some() {
@@ -192,6 +199,7 @@ impl<E: Engine> Database<E> {
         report.attributes.insert("version".into(), json!(E::version(&connect).await?));
         // its server may have another address by now
         report.status.insert(SERVER.into(), json!(shared.address()));
+        left::tell(&mut report, object, &database, &left);
         let storage = bytes(&spec.storage)?.map(|bytes| (spec.storage.clone(), bytes));
         tell_size(&mut report, storage, size.unwrap_or(0), object);
         Ok(report)
@@ -211,7 +219,9 @@ impl<E: Engine> Database<E> {
                 return Err(Trouble::new(MOVED, why));
             }
             self.owner(&seen, &database, &shared)?;
-            E::erase(&connect, &database).await.map_err(Trouble::from)
+            E::erase(&connect, &database).await?;
+            // only it knows of what is elsewhere, and it goes
+            self.memory().add(&database, left_behind(object, &shared)).map_err(Trouble::io("remember what is left"))
         };
         outcome.await.map_err(|mut trouble| {
             trouble.message += "; for this object to go and leave what it has there, set its metadata.finalizers to []";
@@ -220,17 +230,27 @@ impl<E: Engine> Database<E> {
     }
 }
 
+/// Whether it was made in the server that its status names, and not only begun.
+fn made_there(object: &Object) -> bool {
+    object.was_ready() || !object.status("connectionSecretRef").is_null()
+}
+
+/// The servers but this one where something of an object may be: it was begun there, and its Secret names this one now.
+fn left_behind(object: &Object, shared: &Shared) -> BTreeSet<String> {
+    let noted = object.status(SERVER).as_str().filter(|_| !made_there(object));
+    left::servers(object, noted, &shared.address())
+}
+
 /// Whether anything was ever begun for it in a server. What was made before servers were noted has a Secret or was ready.
 fn may_be_there(object: &Object) -> bool {
-    !object.status(SERVER).is_null() || object.was_ready() || !object.status("connectionSecretRef").is_null()
+    !object.status(SERVER).is_null() || made_there(object)
 }
 
 /// Why an object of which nothing is in its server may have something in another: it was made there.
 fn elsewhere(object: &Object, seen: &Seen, shared: &Shared, spec: &DatabaseSpec) -> Option<String> {
     let (made, now, secret) = (object.status(SERVER).as_str()?, shared.address(), &spec.server_secret_ref.name);
-    // what was only begun, and could not be made there, is made or forgotten where the Secret leads by now
-    let made_there = object.was_ready() || !object.status("connectionSecretRef").is_null();
-    (made_there && made != now && *seen == Seen::default()).then(|| {
+    // what was only begun, and could not be made there, is made where the Secret leads by now
+    (made_there(object) && made != now && *seen == Seen::default()).then(|| {
         format!(
             "it was made on {made}, and Secret {secret} names {now}, where nothing of it is: have the Secret name {made} again, or bring \
              what is there to {now}"
@@ -302,11 +322,12 @@ impl<E: Engine> Kind for Database<E> {
         Box::pin(async move {
             let client: PathBuf = match E::client() {
                 Ok(client) => client,
-                Err(_) if objects.is_empty() => return Ok(Vec::new()),
+                Err(_) if objects.is_empty() => return Ok(self.memory().findings(E::DATABASE.kind)),
                 Err(lack) => return Err(lack.into()),
             };
             let prefixes = Installation::of(&self.home)?.prefixes();
             let mut found: Vec<Finding> = objects.iter().filter_map(foreign).collect();
+            found.extend(objects.iter().flat_map(|object| left::findings(object, &name_of(object))));
             for secret in self.remembered() {
                 // one that was taken off the list is the administrator's alone
                 let Some((shared, maintenance)) = self.registered(&secret).await? else { continue };
@@ -322,6 +343,12 @@ impl<E: Engine> Kind for Database<E> {
                         continue;
                     }
                 };
+                let here = shared.address();
+                for (server, database) in self.memory().all().into_iter().filter(|(server, _)| *server == here) {
+                    if E::look(&connect, &database).await.is_ok_and(|seen| seen == Seen::default()) {
+                        self.memory().forget(&server, &database).map_err(Trouble::io("forget what is not left"))?;
+                    }
+                }
                 let known = |name: &str| objects.iter().any(|object| name.starts_with(&name_of(object)));
                 for (what, name) in marked.into_iter().filter(|(_, name)| !known(name)) {
                     found.push(Finding {
@@ -331,6 +358,7 @@ impl<E: Engine> Kind for Database<E> {
                     });
                 }
             }
+            found.extend(self.memory().findings(E::DATABASE.kind));
             Ok(found)
         })
     }
@@ -374,6 +402,21 @@ mod tests {
         // it moved with its server, or what is left of it did
         check(json!("old:5432"), &Seen { size: Some(1), ..nothing.clone() }, false);
         check(json!("old:5432"), &Seen { mark: "conductor".into(), ..nothing }, false);
+    }
+
+    #[test]
+    fn what_was_only_begun_on_another_server_is_not_forgotten() {
+        let shared =
+            Shared { host: "new".into(), port: 5432, login: Login { username: "a".into(), password: "x".into() } };
+        let check = |status: serde_json::Value, expected: &[&str]| {
+            let left = left_behind(&Object(json!({"status": status})), &shared);
+            assert_eq!(left.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{status}");
+        };
+        check(json!({}), &[]);
+        check(json!({"server": "old:5432"}), &["old:5432"]);
+        check(json!({"server": "new:5432", "leftBehind": ["old:5432"]}), &["old:5432"]);
+        // it moved with its server
+        check(json!({"server": "old:5432", "readySince": "2026-01-01T00:00:00Z"}), &[]);
     }
 
     #[test]

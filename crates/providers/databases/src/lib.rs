@@ -14,6 +14,7 @@ mod grant;
 mod installation;
 mod instance;
 mod layout;
+mod left;
 mod mariadb;
 mod postgres;
 mod probe;

@@ -291,10 +291,10 @@ impl Engine for MariaDb {
     async fn retire(connect: Connect<'_>, access: &Access<'_>, _: bool) -> Result<(), Refused> {
         let Login { username, password } = access.login;
         let client = connect(None);
-        let sql = format!(
+        let kept = format!(
             "select password('{password}');\nselect priv from mysql.global_priv where user = '{username}' and host = '%';\n"
         );
-        if !is_settled(&client.run(&sql).await?) {
+        if !is_settled(&client.run(&kept).await?) {
             // which password somebody is connected with cannot be told: everyone is ended, and who comes then has the new one
             let sql = format!(
                 "alter user '{username}'@'%' identified via {} or {NOBODYS};\nkill user '{username}';\n\
@@ -303,7 +303,12 @@ impl Engine for MariaDb {
             );
             client.run(&sql).await?;
         }
-        see_ended(&client, username).await
+        see_ended(&client, username).await?;
+        // until it was gone, one that was ended could change the password
+        match is_settled(&client.run(&kept).await?) {
+            true => Ok(()),
+            false => Err(Refused::Locked(format!("the password of {username}, which was changed meanwhile"))),
+        }
     }
 
     async fn dismiss(connect: Connect<'_>, database: &str, kept: &[String]) -> Result<(), Refused> {

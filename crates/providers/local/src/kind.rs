@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_claims::lifecycle::{AT_ONCE, CLAIMS, Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE};
+use conductor_claims::lifecycle::{
+    AT_ONCE, CLAIMS, Condition, REPLACED, RESOURCE_UID, RETAINED, ROTATE, is_asked_of_another,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -58,8 +60,11 @@ impl Object {
         &self.0["status"][key]
     }
 
-    /// The scrub that is asked for and not yet answered.
+    /// The scrub that is asked for and not yet answered; none where it was asked of what this is a copy of.
     pub fn scrub_wanted(&self) -> Option<i64> {
+        if is_asked_of_another(&self.0) {
+            return None;
+        }
         let number = |v: &Value| v.as_i64().unwrap_or(0);
         let wanted = number(&self.0["spec"]["scrub"]);
         (wanted > number(&self.0["status"]["scrubbed"])).then_some(wanted)

@@ -222,7 +222,16 @@ impl Wanted<'_> {
         if length < self.size {
             file.set_len(self.size).map_err(|e| self.error(e))?;
         }
-        Ok(())
+        self.trim(file)
+    }
+
+    /// Gives back the blocks beyond its end: who took them, for more than is wanted by now, did not come to make it longer.
+    fn trim(&self, file: &File) -> Result<(), ImageError> {
+        let there = file.metadata().map_err(|e| self.error(e))?;
+        if there.blocks() * 512 <= there.len().next_multiple_of(there.blksize().max(1)) {
+            return Ok(());
+        }
+        file.set_len(there.len()).map_err(|e| self.error(e))
     }
 
     fn length(&self, file: &File) -> Result<u64, ImageError> {
@@ -236,7 +245,7 @@ impl Wanted<'_> {
         }
         let file = OpenOptions::new().write(true).open(self.path).map_err(|e| self.error(e))?;
         if self.missing(&file)? == 0 {
-            return Ok(());
+            return self.trim(&file);
         }
         self.allocate(&file)?;
         file.sync_all().map_err(|e| self.error(e))
@@ -365,6 +374,31 @@ mod tests {
         let wanted = Wanted { size: 1 << 60, ..wanted };
         assert!(wanted.reserve().is_err());
         assert_eq!(file.metadata().expect("is there").len(), 4 << 20);
+    }
+
+    #[test]
+    fn blocks_beyond_the_end_are_given_back() {
+        let directory = tempfile::tempdir().expect("is made");
+        let path = directory.path().join("image");
+        let check = |size: u64, expected: u64| {
+            // whoever was to make it longer was killed when the blocks were taken
+            let file = File::create(&path).expect("is made");
+            file.set_len(2 << 20).expect("is as long");
+            rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 16 << 20).expect("are taken");
+            assert!(file.metadata().expect("is there").blocks() * 512 >= 16 << 20);
+            let wanted = Wanted { path: &path, size, file_system: FileSystem::Ext4, uid: UID, preallocate: true };
+            match size > 2 << 20 {
+                true => wanted.allocate(&file).expect("is longer"),
+                false => wanted.reserve().expect("is reserved"),
+            }
+            let there = file.metadata().expect("is there");
+            assert_eq!(there.len(), expected, "{size}");
+            let taken = there.blocks() * 512;
+            assert!((expected..expected + (1 << 20)).contains(&taken), "{size}: {taken}");
+        };
+        check(2 << 20, 2 << 20);
+        check(1 << 20, 2 << 20);
+        check(4 << 20, 4 << 20);
     }
 
     #[test]

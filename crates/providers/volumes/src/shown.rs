@@ -141,10 +141,20 @@ pub async fn show(
     Ok(())
 }
 
+/// Whether a volume is a claim's: from when it refers to it, for that it is Bound may be said later, until it is Released.
+fn is_taken(volume: &Value) -> bool {
+    let referring = volume["spec"]["claimRef"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
+    match volume["status"]["phase"].as_str() {
+        Some("Bound") => true,
+        Some("Released" | "Failed") => false,
+        _ => referring,
+    }
+}
+
 /// Before anything is destroyed: not under a claim.
 pub async fn ensure_unused(client: &kube::Client, object: &Object) -> Result<(), Trouble> {
     let Some(volume) = find(client, object.name()).await? else { return Ok(()) };
-    if !is_behind(&volume, object) || volume["status"]["phase"].as_str() != Some("Bound") {
+    if !is_behind(&volume, object) || !is_taken(&volume) {
         return Ok(());
     }
     let claim = |key: &str| volume["spec"]["claimRef"][key].as_str().unwrap_or_default();
@@ -205,6 +215,25 @@ pub async fn hide(client: &kube::Client, object: &Object) -> Result<(), Trouble>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_is_its_claim_s_from_the_reference_on() {
+        let (claim, reserved) = (json!({"name": "c", "uid": "u"}), json!({"name": "c"}));
+        for (reference, phase, taken) in [
+            (&claim, "Bound", true),
+            (&claim, "Available", true),
+            (&claim, "Pending", true),
+            (&claim, "", true),
+            (&claim, "Released", false),
+            (&claim, "Failed", false),
+            (&reserved, "Available", false),
+            (&Value::Null, "Available", false),
+            (&Value::Null, "Bound", true),
+        ] {
+            let volume = json!({"spec": {"claimRef": reference}, "status": {"phase": phase}});
+            assert_eq!(is_taken(&volume), taken, "{volume}");
+        }
+    }
 
     #[test]
     fn a_declared_volume_is_shown_with_its_labels_and_policy() {

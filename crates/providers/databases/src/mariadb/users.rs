@@ -1,5 +1,7 @@
 //! The users of a database in a MariaDB server: who logs in, who is connected, and the one that says whose the database is.
 
+use serde_json::{Value, json};
+
 use crate::client::{Client, ENDS, Refused};
 use crate::credentials::is_claim_user;
 use crate::installation::is_mark;
@@ -12,12 +14,15 @@ pub(super) const MARKER_HOST: &str = "localhost";
 pub(super) const NOBODYS: &str = "mysql_native_password using 'invalid'";
 
 /// Whether a user has one password only, and nobody is connected with another unless he was ended: `answer` is the hash of that password, and
-/// what the server keeps about the user.
+/// what the server keeps about the user. A user may change a way in that we gave (to the other's hash, to none at all) and cannot have
+/// fewer: anything but the one that is wanted, alone, is not settled.
 pub(super) fn is_settled(answer: &[String]) -> bool {
     let Some((wanted, kept)) = answer.split_first() else { return false };
-    let kept = kept.concat();
-    // a user may write one hash over another, and cannot have fewer ways in than we gave: twice the same is not one
-    hashes(&kept) == hashes(wanted) && !kept.contains("\"invalid\"")
+    let Ok(kept) = serde_json::from_str::<Value>(&kept.concat()) else { return false };
+    let native = kept.get("plugin").is_none_or(|plugin| plugin == "mysql_native_password");
+    // an empty entry stands for the way in that is written outside the list
+    let alone = kept.get("auth_or").is_none_or(|ways| *ways == json!([{}]));
+    native && alone && hashes(wanted).len() == 1 && kept["authentication_string"] == wanted.as_str()
 }
 
 /// The hashes of the passwords that work, in what a server keeps about a user.
@@ -148,6 +153,16 @@ mod tests {
             format!(r#"{{"authentication_string":"*{one}","auth_or":[{{}},{{"authentication_string":"*{one}"}}]}}"#),
             false,
         );
+        // who has the old one takes it off: then no password is needed
+        check(
+            format!(r#"{{"authentication_string":"","auth_or":[{{}},{{"authentication_string":"*{one}"}}]}}"#),
+            false,
+        );
+        check(r#"{"authentication_string":"","auth_or":[{}]}"#.into(), false);
+        check(format!(r#"{{"plugin":"ed25519","authentication_string":"*{one}"}}"#), false);
+        check(format!(r#"{{"authentication_string":"*{one}","auth_or":[{{}},{{"plugin":"unix_socket"}}]}}"#), false);
+        check(format!("*{one}"), false);
+        assert!(!is_settled(&[String::new(), r#"{"authentication_string":""}"#.into()]), "none is no password");
         assert!(!is_settled(&[]) && !is_settled(&[format!("*{one}")]), "one who is not there is not");
     }
 

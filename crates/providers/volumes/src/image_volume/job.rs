@@ -274,6 +274,10 @@ impl Job {
         // a file that was grown may hold a file system that was not: only what was reported is known to be done
         let known = self.capacity().map_or(length, |said| said.min(length));
         if known > size {
+            // what was taken to make it larger, and is not wanted any more, goes back
+            if let Err(error) = self.wanted(path, length)?.reserve() {
+                tracing::debug!(name = self.object.name(), %error, "its blocks stay as they are");
+            }
             return Ok(Some(format!(
                 "it has {} and cannot shrink to {}: ask for what it has, or claim a smaller one",
                 amount(known),
