@@ -36,8 +36,8 @@ pub(crate) struct Ordered {
     dimensions: usize,
     sorted: usize,
     nodes: Vec<Node>,
-    keys: Vec<i128>,
-    peaks: Vec<i128>,
+    /// Of every node its key, then its peaks: a search reads both, and memory is what it waits for.
+    values: Vec<i128>,
     vacant: Vec<u32>,
     root: u32,
     seed: u64,
@@ -49,8 +49,7 @@ impl Ordered {
             dimensions,
             sorted: sorted.min(dimensions),
             nodes: Vec::new(),
-            keys: Vec::new(),
-            peaks: Vec::new(),
+            values: Vec::new(),
             vacant: Vec::new(),
             root: NIL,
             seed: 0,
@@ -70,8 +69,13 @@ impl Ordered {
     }
 
     fn key(&self, at: u32) -> &[i128] {
-        let start = at as usize * self.dimensions;
-        &self.keys[start..start + self.dimensions]
+        self.values(at).0
+    }
+
+    /// The key and the peaks of a node.
+    fn values(&self, at: u32) -> (&[i128], &[i128]) {
+        let start = at as usize * self.dimensions * 2;
+        self.values[start..start + self.dimensions * 2].split_at(self.dimensions)
     }
 
     fn compare(&self, at: u32, key: &[i128], item: u32, tie: &impl Fn(u32, u32) -> Ordering) -> Ordering {
@@ -83,13 +87,13 @@ impl Ordered {
         self.nodes[at as usize].size = 1 + self.size(node.left) + self.size(node.right);
         let d = self.dimensions;
         for k in 0..d {
-            let mut peak = self.keys[at as usize * d + k];
+            let mut peak = self.key(at)[k];
             for child in [node.left, node.right] {
                 if child != NIL {
-                    peak = peak.max(self.peaks[child as usize * d + k]);
+                    peak = peak.max(self.values(child).1[k]);
                 }
             }
-            self.peaks[at as usize * d + k] = peak;
+            self.values[at as usize * d * 2 + d + k] = peak;
         }
     }
 
@@ -103,15 +107,15 @@ impl Ordered {
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
-                let start = at as usize * self.dimensions;
-                self.keys[start..start + self.dimensions].copy_from_slice(key);
-                self.peaks[start..start + self.dimensions].copy_from_slice(key);
+                let (d, start) = (self.dimensions, at as usize * self.dimensions * 2);
+                self.values[start..start + d].copy_from_slice(key);
+                self.values[start + d..start + d * 2].copy_from_slice(key);
                 at
             }
             None => {
                 self.nodes.push(node);
-                self.keys.extend_from_slice(key);
-                self.peaks.extend_from_slice(key);
+                self.values.extend_from_slice(key);
+                self.values.extend_from_slice(key);
                 (self.nodes.len() - 1) as u32
             }
         };
@@ -124,16 +128,14 @@ impl Ordered {
         }
         let item = self.nodes[new as usize].item;
         if self.nodes[new as usize].priority > self.nodes[tree as usize].priority {
-            let start = new as usize * self.dimensions;
-            let key = self.keys[start..start + self.dimensions].to_vec();
+            let key = self.key(new).to_vec();
             let (left, right) = self.split(tree, &key, item, tie);
             self.nodes[new as usize].left = left;
             self.nodes[new as usize].right = right;
             self.refresh(new);
             return new;
         }
-        let start = new as usize * self.dimensions;
-        if self.compare(tree, &self.keys[start..start + self.dimensions], item, tie).is_lt() {
+        if self.compare(tree, self.key(new), item, tie).is_lt() {
             let right = self.insert_at(self.nodes[tree as usize].right, new, tie);
             self.nodes[tree as usize].right = right;
         } else {
@@ -231,15 +233,18 @@ impl Ordered {
         if tree == NIL {
             return None;
         }
-        let start = tree as usize * self.dimensions;
-        if self.peaks[start..start + self.dimensions].iter().zip(lower).any(|(peak, bound)| peak < bound) {
+        let (key, peaks) = self.values(tree);
+        if peaks.iter().zip(lower).any(|(peak, bound)| peak < bound) {
             return None;
         }
         let node = self.nodes[tree as usize];
+        // what is before one that is too small in what they are sorted by first is too small as well
+        if self.sorted > 0 && key[0] < lower[0] {
+            return self.search(node.right, lower, visit);
+        }
         if let found @ Some(_) = self.search(node.left, lower, visit) {
             return found;
         }
-        let key = self.key(tree);
         if key.iter().zip(lower).all(|(value, bound)| value >= bound) {
             let verdict = visit(node.item, key);
             if verdict != Visit::Skip {
@@ -269,7 +274,7 @@ impl Ordered {
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
-            + (self.keys.capacity() + self.peaks.capacity()) * size_of::<i128>()
+            + self.values.capacity() * size_of::<i128>()
             + self.vacant.capacity() * size_of::<u32>()
     }
 }
