@@ -296,6 +296,34 @@ async fn a_plan_says_what_happens_whatever_is_there_already() {
     assert!(said[0].starts_with("waits: "), "{said:?}");
 }
 
+/// What a file has where an object is expected is for the server to refuse, or for nobody yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_made_of_whatever_a_file_has() {
+    let cluster = Cluster::start(true).await;
+    let own = json!({"group": "lab.example.com", "version": "v1", "names": {"resource": "Cache"}});
+    let kind = json!({"apiVersion": "conductor.io/v1alpha1", "kind": "ResourceType", "metadata": {"name": "caches.lab.example.com"}, "spec": own});
+    for odd in [json!("text"), json!(["list"]), json!(7), Value::Null] {
+        let of = |kind: &str, object: Value| {
+            let named = json!({"apiVersion": "lab.example.com/v1", "kind": kind, "metadata": {"name": "a"}});
+            apply_merge_patch(&named, &object).expect("an object")
+        };
+        let mut objects = vec![kind.clone()];
+        for kind in ["CacheClaim", "Cache", "CacheClass"] {
+            for place in [json!({"metadata": odd}), json!({"spec": odd}), json!({"status": odd})] {
+                objects.push(of(kind, place));
+            }
+            objects.push(of(kind, json!({"metadata": {"annotations": odd}})));
+        }
+        // of kinds that are served
+        objects.push(json!({"apiVersion": "conductor.io/v1alpha1", "kind": "Manager", "metadata": odd, "spec": odd}));
+        objects.push(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": odd, "spec": odd}));
+        let planned = inspect::plan(&cluster.api, &objects, "apps").await.expect("a plan");
+        assert_eq!(planned.len(), objects.len(), "{odd}");
+        let refused = planned.iter().filter(|outlook| outlook.text.starts_with("is refused: "));
+        assert_eq!(refused.count(), 2, "{odd}: what is served is the server's to refuse");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_knows_what_a_class_cannot_make_and_who_uses_what() {
     let cluster = Cluster::start(true).await;

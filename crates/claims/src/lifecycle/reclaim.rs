@@ -33,12 +33,17 @@ pub(super) fn reclaim(scene: &ResourceScene<'_>, plan: &mut Plan) {
             if takes_no_scrub(first) {
                 return cannot_scrub(scene, first, plan);
             }
-            let number = |v: &Value| v.as_i64().unwrap_or(0);
-            let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
-            let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
-            say(scene, "Scrubbing", "Scrubbing", SCRUBBING, json!({"scrub": next}), &[], plan);
+            intend_scrub(scene, first, plan);
         }
     }
+}
+
+/// Intends the next scrub: none that was asked for or answered before counts for it.
+fn intend_scrub(scene: &ResourceScene<'_>, first: &Value, plan: &mut Plan) {
+    let number = |v: &Value| v.as_i64().unwrap_or(0);
+    let seen = [&scene.resource["status"]["scrub"], &first["spec"]["scrub"], &first["status"]["scrubbed"]];
+    let next = seen.into_iter().map(number).max().unwrap_or(0).saturating_add(1);
+    say(scene, "Scrubbing", "Scrubbing", SCRUBBING, json!({"scrub": next}), &[], plan);
 }
 
 /// Deletes a resource, held first: what is behind it goes with it, and an edit may have taken the finalizer that sees to that.
@@ -91,8 +96,12 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
     if takes_no_scrub(first) {
         return cannot_scrub(scene, first, plan);
     }
+    // what was restored from a copy has its data again, whatever the copy says of a scrub
+    let copied = is_asked_of_another(first);
+    let asked = first["spec"]["scrub"] == *wanted && !copied;
+    let answered = first["status"]["scrubbed"] == *wanted;
     // what is being overwritten cannot be kept any more; what failed, or was not begun, can
-    let begun = first["spec"]["scrub"] == *wanted && phase(scene.resource) == "Scrubbing";
+    let begun = asked && phase(scene.resource) == "Scrubbing";
     let held = references(scene.resource).iter().any(|r| r["uid"].as_str().is_some_and(|uid| !uid.is_empty()));
     match policy(scene.resource) {
         Reclaim::Recycle => {}
@@ -100,13 +109,16 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
         Reclaim::Retain if begun => {}
         Reclaim::Retain | Reclaim::Delete => return reclaim(scene, plan),
     }
-    if first["spec"]["scrub"] != *wanted {
+    if copied && answered {
+        return intend_scrub(scene, first, plan);
+    }
+    if !asked {
         let patch = json!({"metadata": asked_for(first, wanted), "spec": {"scrub": wanted}});
         plan.patch(first, patch, "ask for a scrub");
         plan.of_implementation();
         return;
     }
-    if first["status"]["scrubbed"] != *wanted {
+    if !answered {
         // one that cannot be scrubbed yet says why, and goes on trying
         let why = condition_of(first, "Ready").filter(|(ready, _, why)| !ready && !why.is_empty());
         let silent = first["status"]["scrubbed"].is_null() && condition_of(first, "Scrubbed").is_none();

@@ -207,9 +207,12 @@ pub fn was_bound(claim: &Value, volume: &Value) -> bool {
     let charged = amount(&claim["spec"]["resources"]["requests"]["storage"]);
     let is_whole = !annotated(volume, PROVISIONED_FOR) || charged >= amount(&volume["spec"]["capacity"]["storage"]);
     let is_copy = ["namespace", "name"].iter().all(|key| volume["spec"]["claimRef"][*key] == claim["metadata"][*key]);
-    phase(claim) == "Bound"
-        || !claim["status"]["capacity"].is_null()
-        || (annotated(claim, BIND_COMPLETED) && is_copy && is_whole)
+    is_known_bound(claim) || (annotated(claim, BIND_COMPLETED) && is_copy && is_whole)
+}
+
+/// Whether more than a claim's own word says that it was bound.
+pub(super) fn is_known_bound(claim: &Value) -> bool {
+    phase(claim) == "Bound" || !claim["status"]["capacity"].is_null()
 }
 
 /// Whether a claim has the volume that it names.

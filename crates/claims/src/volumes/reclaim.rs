@@ -73,6 +73,14 @@ pub(super) fn is_being_scrubbed(implementation: &Value) -> bool {
     asked > 0 && !(done && well) && !is_asked_of_another(implementation)
 }
 
+/// What to do about a scrub that failed: whoever answered so may never try again by itself.
+pub(super) fn ask_again(implementation: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let next = implementation["spec"]["scrub"].as_i64().unwrap_or(0).saturating_add(1);
+    let (kind, name) = (text(&implementation["kind"]), text(&implementation["metadata"]["name"]));
+    format!("set spec.scrub of {kind} {name} to {next} to have it scrubbed once more, or delete both")
+}
+
 /// As for other resources: asked for under a number, Available only when that number is done.
 fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
     let volume = scene.volume;
@@ -95,12 +103,15 @@ fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
     }
     let seen = [&implementation["spec"]["scrub"], &implementation["status"]["scrubbed"]];
     let latest = seen.into_iter().filter_map(Value::as_i64).chain(asked).max().unwrap_or(0);
-    let Some(number) = intended.filter(|number| *number >= latest) else {
+    // what was restored from a copy has its data again, whatever the copy says of a scrub
+    let copied = is_asked_of_another(implementation);
+    let answered = implementation["status"]["scrubbed"].as_i64().filter(|_| copied);
+    let Some(number) = intended.filter(|number| *number >= latest && answered != Some(*number)) else {
         let next = latest.saturating_add(1).to_string();
         plan.patch(volume, json!({"metadata": {"annotations": {SCRUB: next}}}), "intend a scrub");
         return say(scene, "Released", json!(SCRUBBING), json!("being scrubbed before it is used again"), plan);
     };
-    if implementation["spec"]["scrub"].as_i64() != Some(number) {
+    if copied || implementation["spec"]["scrub"].as_i64() != Some(number) {
         let patch = json!({"metadata": asked_for(implementation, number), "spec": {"scrub": number}});
         plan.patch(implementation, patch, "ask for a scrub");
         plan.of_implementation();
@@ -119,7 +130,8 @@ fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
             say(scene, "Available", Value::Null, Value::Null, plan);
         }
         Some((false, _, why)) => {
-            let message = format!("it could not be scrubbed and is not used again: {why}");
+            let again = ask_again(implementation);
+            let message = format!("it could not be scrubbed and is not used again: {why}; {again}");
             tell(scene, "Failed", "ScrubFailed", message, plan);
         }
         None => {}

@@ -7,10 +7,10 @@
 use serde_json::{Value, json};
 
 use crate::lifecycle::parts::{deleting, phase, reference_to, status_patch, uid};
-use crate::lifecycle::{PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_REF, RESOURCE_UID};
+use crate::lifecycle::{PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_REF, RESOURCE_UID, condition_of};
 use crate::volumes::keep::keep;
-use crate::volumes::life::{annotated, has_volume, reference};
-use crate::volumes::reclaim::{SCRUBBING, is_being_scrubbed, reclaim, remove};
+use crate::volumes::life::{annotated, has_volume, is_known_bound, reference};
+use crate::volumes::reclaim::{SCRUBBING, ask_again, is_being_scrubbed, reclaim, remove};
 use crate::volumes::{BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, SCRUB};
 
 /// What is to be known about a PersistentVolume.
@@ -60,7 +60,7 @@ pub fn volume(scene: &VolumeScene<'_>) -> Plan {
         Presence::Unknown => {}
         Presence::Gone if deleting(volume) => leave(scene, &mut plan),
         Presence::Gone if !is_released(volume) => released(scene, &mut plan),
-        Presence::Gone => match scene.named_by {
+        Presence::Gone => match holder(scene) {
             Some(claim) => hold(scene, claim, &mut plan),
             None => reclaim(scene, &mut plan),
         },
@@ -88,17 +88,24 @@ fn claimed(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
             let message = format!("its claim names {named}: set spec.claimRef to whom it belongs, or to null");
             say(scene, "Released", json!("Misbound"), json!(message), plan);
         }
-        _ if elsewhere && annotated(volume, BOUND_BY_CONTROLLER) => {
-            // it does not go with the claim that it was made for
-            if let Some(implementation) = scene.implementation.filter(|i| !deleting(i)) {
-                adopt(volume, implementation, plan);
-            }
-            let patch = json!({"spec": {"claimRef": null}, "metadata": {"annotations": {BOUND_BY_CONTROLLER: null}}});
-            plan.patch(volume, patch, "take the reference back");
-        }
+        _ if elsewhere => take_back(scene, plan),
         "" | "Pending" if annotated(volume, PROVISIONED_FOR) => take_over(scene, plan),
         _ => offer(scene, plan),
     }
+}
+
+/// Takes the reference back from a claim that has another volume. Whom an administrator reserved it for, it stays reserved for by name.
+fn take_back(scene: &VolumeScene<'_>, plan: &mut Plan) {
+    let volume = scene.volume;
+    // it does not go with the claim that it was made for
+    if let Some(implementation) = scene.implementation.filter(|i| !deleting(i)) {
+        adopt(volume, implementation, plan);
+    }
+    let patch = match annotated(volume, BOUND_BY_CONTROLLER) {
+        true => json!({"spec": {"claimRef": null}, "metadata": {"annotations": {BOUND_BY_CONTROLLER: null}}}),
+        false => json!({"spec": {"claimRef": {"uid": null, "resourceVersion": null}}}),
+    };
+    plan.patch(volume, patch, "take the reference back");
 }
 
 /// Free, reserved for whoever comes under a name, or waiting for the claim that it refers to.
@@ -122,11 +129,15 @@ fn torn(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
 fn awaits_scrub(scene: &VolumeScene<'_>, plan: &mut Plan) -> bool {
     let Some(implementation) = scene.implementation.filter(|i| is_being_scrubbed(i)) else { return false };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let asked = &implementation["spec"]["scrub"];
+    let failed = condition_of(implementation, "Scrubbed")
+        .filter(|(well, _, _)| !well && implementation["status"]["scrubbed"] == *asked);
+    let why = failed.map(|(_, _, why)| format!("; it failed: {why}; {}", ask_again(implementation)));
     let message = format!(
-        "scrub {} of {} {} was asked for and is not done: it can be used when it is",
-        implementation["spec"]["scrub"],
+        "scrub {asked} of {} {} was asked for and is not done: it can be used when it is{}",
         text(&implementation["kind"]),
         text(&implementation["metadata"]["name"]),
+        why.unwrap_or_default(),
     );
     say(scene, "Released", json!(SCRUBBING), json!(message), plan);
     true
@@ -182,7 +193,7 @@ fn take_over(scene: &VolumeScene<'_>, plan: &mut Plan) {
 /// A volume on its way out that the claim it refers to has not, or not any more.
 fn leave(scene: &VolumeScene<'_>, plan: &mut Plan) {
     let volume = scene.volume;
-    if let Some(claim) = scene.named_by {
+    if let Some(claim) = holder(scene) {
         hold(scene, claim, plan);
     } else if !is_released(volume) && (is_referring(volume) || phase(volume) == "Bound") {
         // the API server's own protection, and whoever provides it, let go what says so
@@ -190,6 +201,13 @@ fn leave(scene: &VolumeScene<'_>, plan: &mut Plan) {
     } else {
         remove(scene, plan);
     }
+}
+
+/// The claim for which nothing is done to a volume. One that only says that it was bound holds none that is to be scrubbed: what it may
+/// have had is being overwritten, and its word would keep the volume from everybody for nothing.
+fn holder<'s>(scene: &VolumeScene<'s>) -> Option<&'s Value> {
+    let scrubbed = annotated(scene.volume, SCRUB) || scene.implementation.is_some_and(is_being_scrubbed);
+    scene.named_by.filter(|claim| !scrubbed || is_known_bound(claim))
 }
 
 /// Nothing is removed, or overwritten, that another claim says is its own.

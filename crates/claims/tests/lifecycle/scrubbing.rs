@@ -88,29 +88,63 @@ fn what_an_older_version_left_is_told_at_the_release() {
     assert_eq!((phase(&api, &r()), scrubbed(&api)), ("Released", Some(false)));
 }
 
-/// What is lost in the midst of a scrub, and brought back from a backup with all that was in it, is scrubbed before anybody has it.
+/// What is lost in the midst of a scrub, and brought back from a backup with all that was in it, is scrubbed before anybody has it:
+/// whatever the backup says of a scrub, and whether what is brought back is known as another.
 #[test]
 fn what_is_lost_while_it_is_scrubbed_and_restored_is_not_free() {
-    for times in 0..2 {
-        let mut api = used(times);
-        release(&mut api);
-        look(&mut api);
-        assert_eq!(phase(&api, &r()), "Scrubbing");
-        let backup = api.objects.remove(&thing()).expect("something behind it");
-        look(&mut api);
-        let lost = |api: &Api| api.objects[&r()]["status"]["reason"] == "ImplementationLost";
-        assert!(lost(&api) && phase(&api, &r()) == "Failed");
-        look(&mut api);
-        assert!(lost(&api), "it is not back yet");
-        api.objects.insert(thing(), backup);
-        for _ in 0..4 {
+    let cases = [
+        ("intended", "the same"),
+        ("intended", "anew"),
+        ("asked", "the same"),
+        ("asked", "anew"),
+        ("answered", "anew"),
+    ];
+    for (backed_up, uid) in cases {
+        for times in 0..2 {
+            let mut api = used(times);
+            release(&mut api);
             look(&mut api);
-            assert_ne!(phase(&api, &r()), "Available", "its provider has not scrubbed it");
+            assert_eq!(phase(&api, &r()), "Scrubbing");
+            if backed_up != "intended" {
+                look(&mut api);
+            }
+            if backed_up == "answered" {
+                api.provide(&thing());
+            }
+            let mut backup = api.objects.remove(&thing()).expect("something behind it");
+            look(&mut api);
+            let lost = |api: &Api| api.objects[&r()]["status"]["reason"] == "ImplementationLost";
+            assert!(lost(&api) && phase(&api, &r()) == "Failed");
+            look(&mut api);
+            assert!(lost(&api), "it is not back yet");
+            if uid == "anew" {
+                backup["metadata"]["uid"] = json!(uid);
+            }
+            api.objects.insert(thing(), backup);
+            for _ in 0..4 {
+                look(&mut api);
+                assert_ne!(phase(&api, &r()), "Available", "{backed_up}, {uid}: its provider has not scrubbed it");
+            }
+            api.settle(&kind());
+            assert_eq!((phase(&api, &r()), scrubbed(&api)), ("Available", Some(true)), "{backed_up}, {uid}");
+            let number = times + if backed_up == "answered" { 2 } else { 1 };
+            assert_eq!(api.objects[&thing()]["status"]["scrubbed"], json!(number), "{backed_up}, {uid}");
         }
-        api.settle(&kind());
-        assert_eq!((phase(&api, &r()), scrubbed(&api)), ("Available", Some(true)));
-        assert_eq!(api.objects[&thing()]["status"]["scrubbed"], json!(times + 1));
     }
+}
+
+/// What is restored holds its data: until it is asked for a scrub itself, an administrator may keep it.
+#[test]
+fn what_is_restored_while_it_is_scrubbed_can_be_kept() {
+    let mut api = used(0);
+    release(&mut api);
+    look(&mut api);
+    look(&mut api);
+    api.objects.get_mut(&thing()).expect("something behind it")["metadata"]["uid"] = json!("anew");
+    api.patch(&r(), &json!({"spec": {"reclaimPolicy": "Retain"}}), false);
+    look(&mut api);
+    assert_eq!((phase(&api, &r()), scrubbed(&api)), ("Released", None));
+    assert_eq!(api.objects[&r()]["status"]["reason"], "Retained");
 }
 
 /// Something outside keeps managers from looking after a resource that somebody used: when it is over, the resource is where it was.

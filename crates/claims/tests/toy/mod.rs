@@ -11,7 +11,8 @@ use conductor_claims::extract;
 use conductor_claims::invariants::World;
 use conductor_claims::lifecycle::{
     CLAIM_UID, ClaimScene, Connection, Found, GRANTED, Plan, Presence, REPLACED, RESOURCE_UID, ROTATE, ResourceScene,
-    Target, Verb, Version, Write, binding_name, claim, implementations, is_leaving, orphan, owner, resource,
+    Target, Verb, Version, Write, binding_name, claim, implementations, is_asked_of_another, is_leaving, orphan, owner,
+    resource,
 };
 use conductor_claims::matching::{Decision, Index, NoJudge, Reason};
 use conductor_claims::template::Paths;
@@ -316,7 +317,7 @@ impl Api {
         if object["metadata"]["annotations"]["test/never"].is_string() {
             status["conditions"][0] = json!({"type": "Ready", "status": "False", "reason": "Busy", "message": "wait"});
         }
-        if let Some(number) = object["spec"]["scrub"].as_i64() {
+        if let Some(number) = object["spec"]["scrub"].as_i64().filter(|_| !is_asked_of_another(object)) {
             status["scrubbed"] = json!(number);
             let answer = object["metadata"]["annotations"]["test/scrubbed"].as_str().unwrap_or("True");
             let told = json!({"type": "Scrubbed", "status": answer, "reason": "Zeroed", "message": ""});

@@ -303,3 +303,121 @@ fn a_scrub_is_not_asked_of_a_copy() {
     settle_without_provider(&mut api);
     assert_eq!(api.objects[&thing]["spec"]["scrub"], 2);
 }
+
+/// What is restored in the midst of a scrub has its data again and was asked for nothing: it is asked itself, whatever its copy says.
+#[test]
+fn what_is_restored_while_it_is_scrubbed_is_scrubbed() {
+    for answered in [false, true] {
+        let (mut api, v, thing) = recycled();
+        api.delete(&claim_key("c"));
+        settle_without_provider(&mut api);
+        assert_eq!(api.objects[&thing]["spec"]["scrub"], 1);
+        if answered {
+            api.provide(&thing);
+        }
+        api.objects.get_mut(&thing).expect("there")["metadata"]["uid"] = json!("anew");
+        settle_without_provider(&mut api);
+        let number = if answered { 2 } else { 1 };
+        let asked = &api.objects[&thing]["metadata"]["annotations"]["conductor.io/scrub-asked"];
+        assert_eq!((phase(&api, &v), asked), ("Released", &json!(format!("{number} anew"))));
+        settle(&mut api);
+        assert_eq!((phase(&api, &v), &api.objects[&thing]["status"]["scrubbed"]), ("Available", &json!(number)));
+    }
+}
+
+/// A claim whose only proof is its own word keeps a volume as it is until a scrub of it is asked for, and does not undo that.
+#[test]
+fn who_only_says_that_it_was_bound_ends_no_scrub() {
+    let says = |size: &str| {
+        let claim = with(pvc("c", size, Some("")), "/metadata/annotations", json!({volumes::BIND_COMPLETED: "yes"}));
+        with(claim, "/spec/volumeName", json!("v"))
+    };
+    let released = |looks: usize| {
+        let (mut api, v, thing) = recycled();
+        api.patch(&v, &json!({"metadata": {"finalizers": ["conductor.io/resource"]}}), false);
+        api.delete(&claim_key("c"));
+        for _ in 0..looks {
+            let plan = plan(&api, &v, &api.clone());
+            api.execute(&plan, usize::MAX, |_| {});
+        }
+        (api, v, thing)
+    };
+    // looks at the volume from its release: it says so, intends a scrub, asks for it
+    for (looks, deleted, becomes, scrub) in [
+        (0, false, "Released", None),
+        (1, false, "Released", None),
+        (1, true, "Released", None),
+        (2, false, "Bound", Some(1)),
+        (2, true, "gone", None),
+        (3, false, "Bound", Some(1)),
+        (3, true, "gone", Some(1)),
+    ] {
+        let (mut api, v, thing) = released(looks);
+        api.create(says("1")).expect("created");
+        if deleted {
+            api.delete(&v);
+        }
+        settle(&mut api);
+        let asked = api.objects[&thing]["spec"]["scrub"].as_i64();
+        assert_eq!((phase(&api, &v), asked), (becomes, scrub), "after {looks} looks, deleted: {deleted}");
+    }
+    // nor where somebody has edited the number of the scrub away
+    let (mut api, v, _) = released(3);
+    api.patch(&v, &json!({"metadata": {"annotations": {volumes::SCRUB: null}}}), false);
+    api.create(says("1")).expect("created");
+    settle(&mut api);
+    assert_eq!(phase(&api, &v), "Bound");
+}
+
+/// Who answered once that it could not be scrubbed may never try again by itself: what to do then is said, and is enough.
+#[test]
+fn a_scrub_that_failed_is_asked_for_again_as_the_volume_says() {
+    for freed in [false, true] {
+        let (mut api, v, thing) = recycled();
+        api.delete(&claim_key("c"));
+        settle_without_provider(&mut api);
+        api.patch(&thing, &json!({"metadata": {"annotations": {"test/scrubbed": "False"}}}), false);
+        api.provide(&thing);
+        settle_without_provider(&mut api);
+        if freed {
+            api.patch(&v, &json!({"spec": {"claimRef": null}}), false);
+            settle_without_provider(&mut api);
+        }
+        let status = &api.objects[&v]["status"];
+        assert!(
+            status["message"].as_str().is_some_and(|said| said.contains("set spec.scrub of Thing v to 2")),
+            "freed: {freed}: {status}"
+        );
+        api.patch(&thing, &json!({"metadata": {"annotations": {"test/scrubbed": null}}, "spec": {"scrub": 2}}), false);
+        settle(&mut api);
+        assert_eq!(phase(&api, &v), "Available", "freed: {freed}");
+    }
+}
+
+/// As on Kubernetes: what an administrator reserved stays reserved by name for a claim that is bound elsewhere.
+#[test]
+fn a_reservation_outlives_the_bind_that_was_begun_by_it() {
+    for said in ["", "Pending", "Available"] {
+        let mut api = Api::default();
+        api.create(pvc("c", "10Gi", Some(""))).expect("created");
+        let uid = api.objects[&claim_key("c")]["metadata"]["uid"].clone();
+        let reference = json!({"namespace": "apps", "name": "c", "uid": uid, "resourceVersion": "7"});
+        api.create(with(pv("v", "10Gi", "", &["ReadWriteOnce"]), "/spec/claimRef", reference)).expect("created");
+        api.patch(&volume_key("v"), &json!({"status": {"phase": said}}), true);
+        api.create(pv("w", "10Gi", "", &["ReadWriteOnce"])).expect("created");
+        api.patch(&claim_key("c"), &json!({"spec": {"volumeName": "w"}}), false);
+        settle(&mut api);
+        assert_eq!(
+            api.objects[&volume_key("v")]["spec"]["claimRef"],
+            json!({"namespace": "apps", "name": "c"}),
+            "{said}"
+        );
+        let phases = [claim_key("c"), volume_key("v"), volume_key("w")].map(|at| phase(&api, &at).to_owned());
+        assert_eq!(phases, ["Bound", "Available", "Bound"], "{said}");
+        // the next claim of that name has it
+        api.delete(&claim_key("c"));
+        api.create(pvc("c", "10Gi", Some(""))).expect("created");
+        settle(&mut api);
+        assert_eq!(api.objects[&claim_key("c")]["spec"]["volumeName"], "v", "{said}");
+    }
+}

@@ -77,7 +77,7 @@ async fn outlook(
     (object, answer): (&Value, Option<Value>),
     number: usize,
 ) -> Result<(String, bool), Failure> {
-    let mut object = object.clone();
+    let mut object = writable(object);
     let (version, kind) = (text(&object["apiVersion"]).to_owned(), text(&object["kind"]).to_owned());
     if kind == "ResourceType"
         && let Ok(own) = ResourceType::parse(&object)
@@ -175,9 +175,20 @@ fn is_consumer(object: &Value) -> bool {
     known.contains(&(text(&object["apiVersion"]), text(&object["kind"])))
 }
 
+/// An object as it can be written into. A file may have anything where an object is expected; to refuse that is the server's part.
+fn writable(object: &Value) -> Value {
+    let mut object = object.clone();
+    for place in ["", "/metadata", "/metadata/annotations", "/spec", "/status"] {
+        if let Some(odd) = object.pointer_mut(place).filter(|found| !found.is_object() && !found.is_null()) {
+            *odd = json!({});
+        }
+    }
+    object
+}
+
 /// An object as it would be once it is there: younger than all that are.
 fn youngest(object: &Value) -> Value {
-    let mut object = object.clone();
+    let mut object = writable(object);
     object["metadata"]["creationTimestamp"] = json!("9999-12-31T23:59:59Z");
     object["metadata"]["uid"] = object["metadata"]["name"].clone();
     object
@@ -204,7 +215,9 @@ async fn with_namespaces(api: &Api, objects: &[Value], namespace: &str) -> Resul
             Err(failure) if failure.code == 404 => false,
             Err(failure) => return Err(failure),
         };
-        if namespaced && object["metadata"]["namespace"].is_null() {
+        let meta = &object["metadata"];
+        // the server is to see what is wrong in a file as it is
+        if namespaced && (meta.is_object() || meta.is_null()) && meta["namespace"].is_null() {
             object["metadata"]["namespace"] = json!(namespace);
         }
         all.push(object);

@@ -70,6 +70,14 @@ impl Object {
         (wanted > number(&self.0["status"]["scrubbed"])).then_some(wanted)
     }
 
+    /// The same, or the one that was answered with a failure: what was in its way may be gone by now.
+    pub fn scrub_due(&self) -> Option<i64> {
+        let conditions = self.status("conditions").as_array().into_iter().flatten();
+        let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
+        let asked = self.0["spec"]["scrub"].as_i64().filter(|number| *number > 0 && !is_asked_of_another(&self.0));
+        self.scrub_wanted().or(asked.filter(|_| failed))
+    }
+
     /// The rotation of its credentials that is asked for: by its spec, or by its resource whose claim has gone.
     pub fn rotation_asked(&self) -> i64 {
         let by_resource = self.0["metadata"]["annotations"][ROTATE].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -287,5 +295,41 @@ pub trait Kind: Send + Sync + 'static {
     /// Where the log of an object's process is, if it has any: goes into `status.logs`, where `conductor logs` finds it.
     fn logs(&self, _object: &Object) -> Option<PathBuf> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conductor_claims::lifecycle::SCRUB_ASKED;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_scrub_is_done_once_it_is_asked_for_and_again_where_it_failed() {
+        let check = |asked: &str, scrub: i64, status: Value, wanted: bool, due: bool| {
+            let object = Object(json!({
+                "metadata": {"uid": "u", "annotations": {SCRUB_ASKED: asked}}, "spec": {"scrub": scrub}, "status": status,
+            }));
+            let number = |is: bool| is.then_some(scrub);
+            let found = (object.scrub_wanted(), object.scrub_due());
+            assert_eq!(found, (number(wanted), number(due)), "{}", object.0);
+        };
+        let answered = |scrubbed: i64, how: &str| json!({"scrubbed": scrubbed, "conditions": [{"type": "Scrubbed", "status": how}]});
+        for asked in ["", "1 u"] {
+            check(asked, 0, json!({}), false, false);
+            check(asked, 1, json!({}), true, true);
+            check(asked, 1, answered(1, "True"), false, false);
+            check(asked, 1, answered(1, "False"), false, true);
+            check(asked, 1, answered(1, "Unknown"), false, false);
+            check(asked, 2, answered(1, "True"), true, true);
+            // an older manifest was applied: none is asked for
+            check(asked, 1, answered(2, "True"), false, false);
+            check(asked, 0, answered(1, "False"), false, false);
+        }
+        // it was asked of what this is a copy of
+        for status in [json!({}), answered(0, "False"), answered(1, "False")] {
+            check("1 before", 1, status, false, false);
+        }
     }
 }

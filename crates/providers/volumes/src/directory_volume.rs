@@ -83,11 +83,7 @@ impl DirectoryVolumes {
         let path = declared.clone().unwrap_or_else(|| self.home.join(file_name(object)));
         let (owner, mode) = spec.shown.permissions()?;
         let method = spec.method()?;
-        let wanted = object.scrub_wanted().or_else(|| {
-            let conditions = object.status("conditions").as_array().into_iter().flatten();
-            let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
-            (failed && spec.scrub > 0).then_some(spec.scrub)
-        });
+        let wanted = object.scrub_due();
         if declared.is_none() {
             self.provider.make("directories", None).map_err(Trouble::io("make a directory"))?;
         }

@@ -77,15 +77,6 @@ fn watch_mounts(ours: &Mutex<HashMap<PathBuf, String>>, wake: &Wake) {
     tracing::warn!(%error, "what is unmounted is noticed late: the mounts cannot be watched");
 }
 
-/// The scrub that is asked for and was not done, or not successfully.
-fn scrub_wanted(object: &Object, spec: &ImageSpec) -> Option<i64> {
-    let number = spec.scrub;
-    let done = object.status("scrubbed").as_i64().unwrap_or(0);
-    let conditions = object.status("conditions").as_array().into_iter().flatten();
-    let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
-    (number > 0 && (number != done || failed)).then_some(number)
-}
-
 impl ImageVolumes {
     fn job(&self, object: &Object, spec: ImageSpec) -> Job {
         Job { places: self.places.clone(), ledger: self.ledger.clone(), object: object.clone(), spec }

@@ -39,8 +39,6 @@ pub struct ImageSpec {
     pub preallocate: bool,
     mount_options: Vec<String>,
     directory: String,
-    /// The number of the scrub that is wanted.
-    pub scrub: i64,
     /// How it appears.
     #[serde(flatten)]
     pub shown: Shown,
@@ -53,8 +51,6 @@ pub struct DirectorySpec {
     size: Value,
     path: String,
     scrub_method: String,
-    /// The number of the scrub that is wanted.
-    pub scrub: i64,
     /// How it appears.
     #[serde(flatten)]
     pub shown: Shown,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use conductor_local::{Finding, Object};
 
-use super::{Places, is_ready, scrub_wanted};
+use super::{Places, is_ready};
 use crate::spec::ImageSpec;
 use crate::{file_name, mounts};
 
@@ -75,10 +75,9 @@ pub(super) fn audit(places: &Places, objects: &[Object]) -> io::Result<Vec<Findi
     for (object, path) in images.iter().filter(|(object, _)| is_ready(object) && !object.is_deleting()) {
         let name = format!("ImageVolume {}", object.name());
         // nothing is mounted while it is scrubbed
-        let scrubbed = object.spec::<ImageSpec>().is_ok_and(|spec| scrub_wanted(object, &spec).is_some());
         if !path.exists() {
             find(name, "volume-has-image", format!("its image {} is gone: restore it", path.display()));
-        } else if !scrubbed && mounts::at(&places.point(object))?.is_none() {
+        } else if object.scrub_due().is_none() && mounts::at(&places.point(object))?.is_none() {
             find(name, "volume-is-mounted", "it says Ready and is not mounted".to_owned());
         }
     }
@@ -96,6 +95,7 @@ fn is_stray(own: &Path, device: &mounts::Loop) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use conductor_claims::lifecycle::SCRUB_ASKED;
     use conductor_local::Home;
     use serde_json::json;
 
@@ -109,18 +109,21 @@ mod tests {
             Places { home: Home::at(root.path()).expect("is made"), images: at("images"), mounts: at("mounts") };
         fs::create_dir(&places.images).expect("is made");
         fs::write(places.images.join("a.img"), "").expect("is written");
-        let check = |scrub: i64, scrubbed: i64, expected: &[&str]| {
+        let check = |asked: &str, scrub: i64, scrubbed: i64, expected: &[&str]| {
             let object = Object(json!({
-                "metadata": {"name": "a", "namespace": "conductor-system", "uid": "u"},
+                "metadata": {"name": "a", "namespace": "conductor-system", "uid": "u", "annotations": {SCRUB_ASKED: asked}},
                 "spec": {"size": "16Mi", "scrub": scrub},
                 "status": {"scrubbed": scrubbed, "conditions": [{"type": "Ready", "status": "True"}]},
             }));
             let found = audit(&places, &[object]).expect("is looked at");
             let found: Vec<&str> = found.iter().map(|f| f.invariant.as_str()).collect();
-            assert_eq!(found, expected, "scrub {scrub} after {scrubbed}");
+            assert_eq!(found, expected, "scrub {scrub} after {scrubbed}, asked {asked}");
         };
-        check(0, 0, &["volume-is-mounted"]);
-        check(1, 0, &[]);
-        check(1, 1, &["volume-is-mounted"]);
+        check("", 0, 0, &["volume-is-mounted"]);
+        check("", 1, 0, &[]);
+        check("1 u", 1, 0, &[]);
+        check("1 u", 1, 1, &["volume-is-mounted"]);
+        // a copy of what was asked
+        check("1 before", 1, 0, &["volume-is-mounted"]);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use conductor_local::{Ledger, Object, Scrubbed, Stock, Trouble};
 
-use super::{Places, capacity, is_ready, scrub_wanted};
+use super::{Places, capacity, is_ready};
 use crate::begun::Begun;
 use crate::image::{self, FileSystem, ImageError, Wanted};
 use crate::mounts::{self, MountError, UnmountError};
@@ -80,10 +80,6 @@ impl Job {
         })
     }
 
-    fn scrub_wanted(&self) -> Option<i64> {
-        scrub_wanted(&self.object, &self.spec)
-    }
-
     pub(super) fn run(self) -> Result<Done, Trouble> {
         if !is_uuid(self.object.uid()) {
             return Err(Trouble::new("Invalid", "metadata.uid is no UUID, which the file system is to bear"));
@@ -97,7 +93,7 @@ impl Job {
             self.places.home.make(name, None).map_err(Trouble::io("make a directory"))?;
         }
         self.is_there(&path, &point, size)?;
-        let scrubbed = self.scrub_wanted().map(|number| Scrubbed { number, outcome: self.scrub(&path, &point) });
+        let scrubbed = self.object.scrub_due().map(|number| Scrubbed { number, outcome: self.scrub(&path, &point) });
         if let Some(Scrubbed { outcome: Err(why), .. }) = &scrubbed {
             // not to be used, nor to be shown as usable: someone else's data may be in it
             let length = fs::metadata(&path).map(|meta| meta.len()).unwrap_or(0);
@@ -163,7 +159,7 @@ impl Job {
         match fs::symlink_metadata(path) {
             Ok(meta) if meta.is_file() => match self.capacity().filter(|said| meta.len() < *said) {
                 // what was there is gone, and zeros in its place would hide it
-                Some(said) if self.object.was_ready() && self.scrub_wanted().is_none() => Err(lost(format!(
+                Some(said) if self.object.was_ready() && self.object.scrub_due().is_none() => Err(lost(format!(
                     "the image {} was cut short: it had {} and has {}; restore it from a backup under this name, or delete the claim",
                     path.display(),
                     amount(said),
@@ -392,6 +388,7 @@ fn is_nowhere(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use conductor_claims::lifecycle::SCRUB_ASKED;
     use conductor_local::Home;
     use serde_json::json;
 
@@ -424,6 +421,38 @@ mod tests {
         assert!(job().is_own(&path).expect("is read"));
         job().remove().expect("goes");
         assert!(!path.exists() && !job().begun().is(&path));
+    }
+
+    /// An ImageVolume that was made anew from its copy shows the scrub that its forerunner did: its image has a claim's data since.
+    #[test]
+    fn what_is_made_anew_from_a_copy_is_not_scrubbed() {
+        let root = tempfile::tempdir().expect("is made");
+        let at = |name: &str| root.path().join(name);
+        let places =
+            Places { home: Home::at(root.path()).expect("is made"), images: at("images"), mounts: at("mounts") };
+        let (places, path) = (Arc::new(places), at("images/a.img"));
+        let uid = "0b5c3f6e-2f7d-4f43-9d4b-0d0c5b7f9a11";
+        fs::create_dir(&places.images).expect("is made");
+        for (status, of) in [
+            (json!({}), "8f14e45f-ceea-467f-a9d4-1c3e5f6a7b8c"),
+            (json!({"scrubbed": 1, "conditions": [{"type": "Scrubbed", "status": "False"}]}), "before"),
+        ] {
+            fs::write(&path, "a claim's").expect("is written");
+            let object = Object(json!({
+                "metadata": {
+                    "name": "a", "namespace": "conductor-system", "uid": uid,
+                    "annotations": {SCRUB_ASKED: format!("1 {of}")},
+                },
+                "spec": {"size": "16Mi", "scrub": 1}, "status": status,
+            }));
+            let spec = object.spec().expect("is read");
+            let job = Job { places: places.clone(), ledger: Arc::default(), object, spec };
+            // it is accepted as its own
+            job.begun().note(&places.home, &path).expect("is noted");
+            let why = job.run().err().expect("no file system is in it");
+            assert_eq!(why.reason, "NotOurs", "{why}");
+            assert_eq!(fs::read_to_string(&path).expect("is there"), "a claim's");
+        }
     }
 
     #[test]
