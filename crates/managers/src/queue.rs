@@ -104,9 +104,15 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.timer.notify_one();
     }
 
-    /// Whether an item is in line, or will be after it was worked on.
+    /// Whether an item is in line, or will be: after it was worked on, or after a while.
     pub fn is_wanted(&self, key: &K) -> bool {
-        self.inner.lock().items.get(key).is_some_and(|item| item.queued || item.again)
+        let inner = self.inner.lock();
+        inner.timers.contains_key(key) || inner.items.get(key).is_some_and(|item| item.queued || item.again)
+    }
+
+    /// Whether an item is being worked on.
+    pub fn is_in_hand(&self, key: &K) -> bool {
+        self.inner.lock().items.get(key).is_some_and(|item| item.running)
     }
 
     /// The next item. It must be given back with [`Queue::done`] or [`Queue::failed`].

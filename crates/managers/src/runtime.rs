@@ -176,7 +176,11 @@ impl Managers {
             tasks.spawn(Watch::all(api_version, kind).run(api.clone(), sink));
         }
         if options.volumes {
-            desks.open(&cx, Kind::Volumes, options.workers);
+            let desk = desks.open(&cx, Kind::Volumes, options.workers);
+            if !options.types {
+                // there are no Managers to be told by
+                desk.may_begin();
+            }
             let sink = Arc::new(TemplateSink { following });
             tasks.spawn(Watch::all(TEMPLATE.0, TEMPLATE.1).run(api.clone(), sink));
         }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use common::scenario::Scenario;
 use common::{Cluster, PATIENCE};
-use conductor_claims::lifecycle::{RESOURCE_UID, Target};
+use conductor_claims::lifecycle::{RESOURCE_UID, SYSTEM_NAMESPACE, Target};
+use conductor_claims::types::{ResourceType, access, builtin_types};
 use conductor_managers::{Api, Managers, Options, install};
 use conductor_testkit::{KUBECONFIG, Plane, skip};
 use http::Method;
@@ -39,6 +40,9 @@ async fn scenarios_on_a_real_kubernetes() {
     }
     let before = there(&api).await;
     install::install(&api).await.expect("installed");
+    // as a Deployment's Pods have it: with the rights that come with it, and no more
+    let account = cluster.account(SYSTEM_NAMESPACE, install::ACCOUNT).await;
+    is_guarded(&api, &account).await;
     let mut count = 0;
     for scenario in Scenario::all() {
         let needs = match scenario.admission() {
@@ -53,7 +57,7 @@ async fn scenarios_on_a_real_kubernetes() {
         let cluster = Cluster::of(client.clone());
         // as `conductor manager --volumes` runs them
         let options = Options { types: true, volumes: !given, workers: 4, ..Options::default() };
-        let managers: Managers = cluster.managers(options).await;
+        let managers = Managers::start(account.clone(), options).await.expect("managers");
         assert!(!managers.is_transactional(), "a real Kubernetes has no transactions");
         scenario.run(cluster).await;
         drop(managers);
@@ -64,6 +68,23 @@ async fn scenarios_on_a_real_kubernetes() {
         println!("what Conductor installs stays there");
     }
     println!("{count} scenarios are green on a real Kubernetes");
+}
+
+/// All that is to guard a type's claims is there although Kubernetes knows of a new kind only after a while.
+async fn is_guarded(api: &Api, account: &kube::Client) {
+    let options = Options { types: true, volumes: false, workers: 4, ..Options::default() };
+    let _managers = Managers::start(account.clone(), options).await.expect("managers");
+    let deadline = Instant::now() + PATIENCE;
+    for object in builtin_types().expect("types") {
+        for guard in access(&ResourceType::parse(&object).expect("a type")) {
+            let (version, kind, name) =
+                (text(&guard["apiVersion"]), text(&guard["kind"]), text(&guard["metadata"]["name"]));
+            while api.get(version, kind, "", name).await.expect("an answer").is_none() {
+                assert!(Instant::now() < deadline, "there is no {kind} {name}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
 }
 
 /// Namespaces that scenarios use.

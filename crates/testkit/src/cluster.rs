@@ -11,7 +11,8 @@ use conductor_apiserver::{Options, Server, User};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use serde_json::json;
 
 use crate::{Answer, Namespace, Request};
 
@@ -91,6 +92,20 @@ impl Cluster {
         Cluster { client, inner: Arc::new(inner) }
     }
 
+    /// A client that is a service account of the cluster, with a token as Pods have them. The cluster must have a kubeconfig.
+    pub async fn account(&self, namespace: &str, name: &str) -> Client {
+        let kubeconfig = self.kubeconfig().expect("a cluster with a kubeconfig");
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let asked = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 10_800},
+        });
+        let made = self.send(&Request::json("POST", path, &asked)).await.ok();
+        let token = made["status"]["token"].as_str().expect("a token").to_owned();
+        let mut config = config_of(kubeconfig).await;
+        config.auth_info = AuthInfo { token: Some(token.into()), ..Default::default() };
+        Client::try_from(config).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()))
+    }
+
     /// What it is called in messages.
     pub fn name(&self) -> &'static str {
         self.inner.name
@@ -157,6 +172,11 @@ pub fn unique(prefix: &str) -> String {
 }
 
 async fn client_of(kubeconfig: &Path) -> Client {
+    let config = config_of(kubeconfig).await;
+    Client::try_from(config).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()))
+}
+
+async fn config_of(kubeconfig: &Path) -> kube::Config {
     let read = Kubeconfig::read_from(kubeconfig).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
     let mut config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
         .await
@@ -165,7 +185,7 @@ async fn client_of(kubeconfig: &Path) -> Client {
     config.proxy_url = None;
     // Tests are about each answer, also those that say "try again".
     config.default_retry = false;
-    Client::try_from(config).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()))
+    config
 }
 
 /// A program that tests need: where a variable says, or on the path.

@@ -194,11 +194,6 @@ impl Index {
         }
     }
 
-    /// Whether a bind of this claim is assumed: its resource is yet to be shown with it.
-    pub fn is_assumed(&self, claim_uid: &str) -> bool {
-        self.assumed_of.contains_key(claim_uid)
-    }
-
     /// Takes an assumed bind back: the write failed, or the claim is gone.
     pub fn forget(&mut self, claim_uid: &str) {
         let Some(name) = self.assumed_of.remove(claim_uid) else { return };

@@ -195,12 +195,19 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
             "has({object}.metadata.annotations) && '{key}' in {object}.metadata.annotations ? {object}.metadata.annotations['{key}'] : ''"
         )
     };
-    let differs = |key: &str| format!("({}) != ({})", said("object", key), said("oldObject", key));
-    let condition = format!("oldObject == null || {} || {}", differs(CREATED_BY), differs(CREATED_BY_GROUPS));
-    let variable = |name: &str, made: &str, key: &str| json!({"name": name, "expression": format!("request.operation == 'CREATE' ? ({made}) : ({})", said("oldObject", key))});
+    let made =
+        |made: &str, key: &str| format!("request.operation == 'CREATE' ? ({made}) : ({})", said("oldObject", key));
     // A group whose own name has a comma (LDAP's do) must not be read as several: see `groups`, which undoes it.
     let groups = "has(request.userInfo.groups) ? \
         request.userInfo.groups.map(g, g.replace('%', '%25').replace(',', '%2C')).join(',') : ''";
+    let (user, groups) = (made("request.userInfo.username", CREATED_BY), made(groups, CREATED_BY_GROUPS));
+    let variable = |name: &str, expression: &str| json!({"name": name, "expression": expression});
+    // not all new claims: what changes something is asked again, and must then find nothing to do
+    let condition = format!(
+        "({}) != ({user}) || ({}) != ({groups})",
+        said("object", CREATED_BY),
+        said("object", CREATED_BY_GROUPS)
+    );
     // not an applied configuration: a server that has not heard of a new version yet could not apply one
     let add = |path: String, value: &str| format!("JSONPatch{{op: 'add', path: {path}, value: {value}}}");
     let below = |key: &str| format!("'/metadata/annotations/' + jsonpatch.escapeKey('{key}')");
@@ -216,10 +223,7 @@ fn creators(own: &Guarded<'_>, rules: &Value) -> Vec<Value> {
             "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
             "matchConstraints": {"resourceRules": rules},
             "matchConditions": [{"name": "said-otherwise", "expression": condition}],
-            "variables": [
-                variable("user", "request.userInfo.username", CREATED_BY),
-                variable("groups", groups, CREATED_BY_GROUPS),
-            ],
+            "variables": [variable("user", &user), variable("groups", &groups)],
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
         },
     });

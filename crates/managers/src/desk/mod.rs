@@ -3,6 +3,7 @@
 //! Objects are not kept: a claim or resource that is queued brings the object the watch showed, everything else is read when it
 //! is needed. What this process has written and the watch has not shown is assumed in the index.
 
+mod ahead;
 mod offers;
 mod saying;
 mod sinks;
@@ -35,6 +36,7 @@ use crate::queue::Queue;
 use crate::rights;
 use crate::transport::{Broken, Transport};
 
+use ahead::Ahead;
 use saying::Said;
 pub(crate) use sinks::{DeskSink, Role};
 use turns::Turn;
@@ -85,6 +87,7 @@ impl Context {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) uid: Arc<str>,
+    pub(crate) revision: u64,
     pub(crate) resource: Option<Arc<str>>,
     /// Says Bound.
     pub(crate) bound: bool,
@@ -122,7 +125,11 @@ pub(crate) struct State {
     pub(crate) served: Option<HashSet<String>>,
     /// Until when the expressions of a namespace's claims have used up its share of time.
     turns: HashMap<Arc<str>, Instant>,
+    ahead: Ahead,
 }
+
+/// The bit after those of the watches' roles.
+const SERVED: usize = 1 << 3;
 
 /// How many free resources are kept as they were shown.
 const MOST_FREE: usize = 8192;
@@ -175,7 +182,7 @@ pub struct Desk {
     pub(crate) words: Vec<String>,
     pub(crate) state: Mutex<State>,
     pub(crate) queue: Queue<Item>,
-    /// How many of the three watches have shown everything once.
+    /// Which of the three watches have shown everything once, and whether it was told what it serves: a bit each.
     synced: AtomicUsize,
     ready: Notify,
     /// Counts what resources and classes showed, so that nobody counts them anew without need.
@@ -203,6 +210,7 @@ impl Desk {
             secrets: HashMap::new(),
             served: None,
             turns: HashMap::new(),
+            ahead: Ahead::default(),
         };
         Arc::new(Desk {
             words: kind.claim_words(),
@@ -224,11 +232,20 @@ impl Desk {
     }
 
     pub(crate) fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire) & 7 == 7
+        self.synced.load(Ordering::Acquire) == SERVED | (SERVED - 1)
     }
 
     fn mark_synced(&self, role: Role) {
-        self.synced.fetch_or(1 << role as usize, Ordering::AcqRel);
+        self.mark(1 << role as usize);
+    }
+
+    /// Says that it was told what it serves, or that it serves everything.
+    pub(crate) fn may_begin(&self) {
+        self.mark(SERVED);
+    }
+
+    fn mark(&self, bit: usize) {
+        self.synced.fetch_or(bit, Ordering::AcqRel);
         if self.is_synced() {
             self.ready.notify_waiters();
         }
@@ -342,7 +359,7 @@ impl Desk {
             let last = plan.writes.iter().zip(versions).rfind(|(w, _)| w.target.kind == resource)?;
             last.1.parse().ok()
         };
-        match self.cx.transport.send(&plan).await {
+        match self.transmit(&plan).await {
             Ok(versions) => {
                 if let Some(revision) = revision(&versions) {
                     self.state.lock().index.confirm(uid, revision);
@@ -362,9 +379,21 @@ impl Desk {
         }
     }
 
+    /// Sends a plan's writes and remembers what they yielded.
+    async fn transmit(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
+        let sent = self.cx.transport.send(plan).await;
+        self.note_written(plan, sent.as_ref().unwrap_or_else(|broken| &broken.done));
+        sent
+    }
+
     /// Sends any other plan.
     pub(crate) async fn send(&self, plan: Plan) -> Result<(), Broken> {
-        self.cx.send(plan).await
+        if plan.writes.is_empty() {
+            return Ok(());
+        }
+        self.transmit(&plan).await?;
+        self.cx.events.tell(plan.events);
+        Ok(())
     }
 
     /// What volumes ask of a node, if it is there.

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use conductor_claims::amount::Amount;
 use conductor_claims::extract::templates;
@@ -15,9 +14,6 @@ use super::{Desk, Item, Key, Seen, State, Turn};
 use crate::api::{Names, Sink};
 use crate::implementations::PATIENCE;
 use crate::kind::Kind;
-
-/// How far the watches of claims and of resources may be apart before a claim is looked at because of it.
-const SHOWN: Duration = Duration::from_millis(50);
 
 /// How long a uid is.
 const UID: usize = 36;
@@ -143,11 +139,16 @@ impl Desk {
                 self.counted.notify_one();
             }
             state.keep_free(&offer, &object);
+            let item = Item::Resource(name.clone());
+            if state.ahead.shown(&item, offer.revision) {
+                // looked at too early before
+                let claims = offer.refs.iter().filter_map(|r| state.claim_uids.get(&r.uid));
+                let claims = claims.map(|(namespace, name)| Item::Claim(namespace.clone(), name.clone()));
+                items.extend(claims.filter(|claim| self.queue.is_wanted(claim)));
+            }
             state.index.upsert(offer);
             items.extend(self.wake(&mut state, &name));
-            if !settled {
-                let item = Item::Resource(name);
-                state.pinned.insert(item.clone(), object);
+            if self.pin(&mut state, &item, object, settled) {
                 items.push(item);
             }
         }
@@ -229,7 +230,9 @@ impl Desk {
             state.resource_uids.remove(&offer.uid);
             state.wired.remove(name);
             state.tried.remove(name);
-            state.pinned.remove(&Item::Resource(offer.name.clone()));
+            let item = Item::Resource(offer.name.clone());
+            state.pinned.remove(&item);
+            state.ahead.forget(&item);
             // and whom it was made for, by its name: it may have been removed to be made anew
             let maker = name.get(name.len().saturating_sub(UID)..).unwrap_or_default();
             for uid in offer.refs.iter().map(|r| r.uid.as_ref()).chain([maker]) {
@@ -256,7 +259,6 @@ impl Desk {
         }
         let item = Item::Claim(key.0.clone(), key.1.clone());
         let mut items = Vec::new();
-        let mut later = None;
         {
             let mut state = self.state.lock();
             let bound = text(&object["status"]["phase"]) == "Bound";
@@ -271,29 +273,27 @@ impl Desk {
             let (offered, said, turn) = old.map_or((None, None, None), |old| (old.offered, old.said, old.turn));
             let turn = Turn::needed(&object, resource.is_some()).then(|| turn.unwrap_or_default());
             state.claim_uids.insert(uid.clone(), key.clone());
-            state.claims.insert(key, Seen { uid: uid.clone(), resource, bound, had, offered, said, turn });
+            let revision = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or(0);
+            state.ahead.shown(&item, revision);
+            state.claims.insert(key, Seen { uid: uid.clone(), revision, resource, bound, had, offered, said, turn });
             if settled {
                 state.index.stop_waiting(&uid);
-                // whoever looks at it anyway need not ask for it
-                if self.queue.is_wanted(&item) {
-                    state.pinned.insert(item, object);
-                } else {
-                    state.pinned.remove(&item);
-                }
-            } else {
-                state.pinned.insert(item.clone(), object);
-                // what this process has just bound: its resource is about to be shown, too
-                if bound && state.index.is_assumed(&uid) {
-                    later = Some(item);
-                } else {
-                    items.push(item);
-                }
+            }
+            if self.pin(&mut state, &item, object, settled) {
+                items.push(item);
             }
         }
         self.enqueue(items);
-        if let Some(item) = later {
-            self.queue.add_after(item, SHOWN);
+    }
+
+    /// Keeps an object for who looks at it, who then need not ask for it; whether it is to be looked at.
+    fn pin(&self, state: &mut State, item: &Item, object: Value, settled: bool) -> bool {
+        if !settled || self.queue.is_wanted(item) {
+            state.pinned.insert(item.clone(), object);
+        } else {
+            state.pinned.remove(item);
         }
+        !settled
     }
 
     /// Whether a claim and its resource agree and nothing is left to write.
@@ -348,7 +348,9 @@ impl Desk {
             state.name(key, seen.resource.as_ref(), None);
             state.claim_uids.remove(&seen.uid);
             state.index.stop_waiting(&seen.uid);
-            state.pinned.remove(&Item::Claim(key.0.clone(), key.1.clone()));
+            let item = Item::Claim(key.0.clone(), key.1.clone());
+            state.pinned.remove(&item);
+            state.ahead.forget(&item);
             items.extend(state.index.held_by(&seen.uid).into_iter().map(Item::Resource));
             // one that no longer refers to it may have waited for it nevertheless
             items.extend(seen.resource.map(Item::Resource));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use conductor_claims::lifecycle::Presence;
 use serde_json::{Value, json};
 
+use super::ahead::SHOWN;
 use super::{Desk, Item, Key};
 use crate::api::Failure;
 use crate::kind::Kind;
@@ -99,11 +100,13 @@ impl Desk {
     }
 
     pub(super) async fn look_at(&self, item: &Item, fresh: bool) -> Result<Outcome, Trouble> {
+        let too_early = !fresh && self.is_too_early(item);
         match item {
+            Item::Resource(_) if too_early => Ok(Outcome::Later(SHOWN)),
             Item::Claim(namespace, name) => {
                 let key = (namespace.clone(), name.clone());
                 // the lock is not held any more: what is below takes it, too
-                let turn = self.state.lock().awaits_turn(&key);
+                let turn = self.state.lock().awaits_turn(&key).or(too_early.then_some(SHOWN));
                 if let Some(pause) = turn {
                     self.offer_on(&key);
                     return Ok(Outcome::Later(pause));

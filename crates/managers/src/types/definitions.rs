@@ -4,7 +4,7 @@ use conductor_claims::lifecycle::{Condition, status_patch};
 use conductor_claims::types::{
     Names, RETIRED, ResourceType, TYPE, access, crds, incompatibilities, keep_versions, managing,
 };
-use futures::TryStreamExt;
+use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::Method;
 use serde_json::{Value, json};
@@ -49,7 +49,10 @@ impl Types {
         if let Some(Kind::Generated(open)) = &open
             && **open == kind
         {
-            return self.say(object, served(&kind)).await;
+            self.say(object, served(&kind)).await?;
+            let early = self.known.lock().early.get(name).cloned().unwrap_or_default();
+            let early = self.guard(early).await?;
+            return self.guard_later(name, early);
         }
         let mut definitions = crds(&kind);
         let mut live = Vec::new();
@@ -121,18 +124,35 @@ impl Types {
             return Err(Failure { code: 403, reason: "Forbidden".into(), message });
         }
         // nobody has a right to what nothing guards yet
+        let (bindings, others): (Vec<Value>, Vec<Value>) =
+            access(&kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
         let (roles, policies): (Vec<Value>, Vec<Value>) =
-            access(&kind).into_iter().partition(|guard| guard["kind"] == "ClusterRole");
-        for guards in [policies, roles] {
-            let mut applied: FuturesUnordered<_> = guards.iter().map(|guard| self.guard(guard)).collect();
-            while applied.try_next().await?.is_some() {}
+            others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
+        let mut early = Vec::new();
+        for guards in [policies, bindings, roles] {
+            early.extend(self.guard(guards).await?);
         }
         // whoever reads that a type is served can make a claim of it
         for own in [&kind.names.class, &kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;
         }
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
-        self.say(object, served(&kind)).await
+        self.brief();
+        self.say(object, served(&kind)).await?;
+        self.guard_later(name, early)
+    }
+
+    /// Notes what is to be applied again, if anything is.
+    fn guard_later(&self, name: &str, early: Vec<Value>) -> Result<(), Failure> {
+        let names: Vec<&str> = early.iter().map(|guard| text(&guard["metadata"]["name"])).collect();
+        let message = format!("the API server does not know yet what these speak of: {}", names.join(", "));
+        let mut known = self.known.lock();
+        if early.is_empty() {
+            known.early.remove(name);
+            return Ok(());
+        }
+        known.early.insert(name.to_owned(), early);
+        Err(Failure { code: 403, reason: "TooEarly".into(), message })
     }
 
     /// Whether the managers may write claims of a type, and so everything of it.
@@ -153,17 +173,26 @@ impl Types {
         self.cx.api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name).await
     }
 
-    /// Applies a role or a policy of a type.
-    async fn guard(&self, guard: &Value) -> Result<(), Failure> {
-        match self.cx.api.apply(guard).await {
-            // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
-            Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
-                let name = text(&guard["metadata"]["name"]);
-                tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
-                Ok(())
+    /// Applies roles and policies of a type; gives back those for which it is too early.
+    async fn guard(&self, guards: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        let mut early = Vec::new();
+        let mut applied: FuturesUnordered<_> =
+            guards.into_iter().map(|guard| async move { (self.cx.api.apply(&guard).await, guard) }).collect();
+        while let Some((result, guard)) = applied.next().await {
+            match result {
+                // Kubernetes asks whether who binds a policy may read its parameters, and hears of a new kind within half a minute
+                Err(failure) if failure.message.contains("to determine minimum required permissions") => {
+                    early.push(guard)
+                }
+                // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
+                Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
+                    let name = text(&guard["metadata"]["name"]);
+                    tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
+                }
+                other => drop(other?),
             }
-            other => other.map(drop),
         }
+        Ok(early)
     }
 
     async fn hold(&self, object: &Value) -> Result<(), Failure> {
@@ -227,6 +256,7 @@ impl Types {
             }
         }
         self.desks.close(name);
+        self.known.lock().early.remove(name);
         let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let rest: Vec<Value> = list.iter().filter(|f| text(f) != FINALIZER).cloned().collect();
         if rest.len() < list.len() {

@@ -76,11 +76,13 @@ const STANDS_IN: &str = "DefaultClassKept";
 const KEPT: &str = "PoolsKept";
 
 impl Types {
-    /// Tells every desk what the managers serve, and every manager how it stands.
-    pub(super) async fn serve(&self) -> Result<(), Failure> {
+    /// Tells every desk what the managers serve, as soon as they are known: a desk that has not been told makes nothing.
+    pub(super) fn brief(&self) {
         let managers: Vec<Value> = {
-            let mut known = self.known.lock();
-            known.awaited = false;
+            let known = self.known.lock();
+            if !known.managers_shown {
+                return;
+            }
             known.managers.values().cloned().collect()
         };
         for desk in self.desks.all() {
@@ -90,7 +92,18 @@ impl Types {
                 Kind::Generated(_) => desk.set_served(classes, default.map(Arc::from)),
                 Kind::Volumes => serve_volumes(&desk, classes),
             }
+            desk.may_begin();
         }
+    }
+
+    /// Tells every desk what the managers serve, and every manager how it stands.
+    pub(super) async fn serve(&self) -> Result<(), Failure> {
+        self.brief();
+        let managers: Vec<Value> = {
+            let mut known = self.known.lock();
+            known.awaited = false;
+            known.managers.values().cloned().collect()
+        };
         for manager in &managers {
             self.report(manager, &managers).await?;
         }

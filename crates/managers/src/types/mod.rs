@@ -27,6 +27,8 @@ pub(crate) const API_VERSION: &str = "conductor.io/v1alpha1";
 struct Known {
     types: BTreeMap<String, Value>,
     managers: BTreeMap<String, Value>,
+    /// Whether all of them were shown.
+    managers_shown: bool,
     /// What providers say of the kinds they make.
     providers: BTreeMap<String, Value>,
     /// The definitions there are, each in its version.
@@ -41,6 +43,8 @@ struct Known {
     dirty: BTreeSet<String>,
     /// Whether the managers are to be looked at.
     managers_dirty: bool,
+    /// By type the policies' bindings that the API server has not taken yet.
+    early: BTreeMap<String, Vec<Value>>,
 }
 
 /// Keeps the desks in step with the ResourceTypes and Managers there are.
@@ -136,6 +140,7 @@ impl Types {
                 (std::mem::take(&mut known.dirty), std::mem::take(&mut known.managers_dirty))
             };
             managers |= refresh || !dirty.is_empty();
+            self.brief();
             let looked = futures::future::join_all(dirty.into_iter().map(|name| self.look(name))).await;
             let mut failed = looked.contains(&false);
             if managers {
@@ -283,7 +288,11 @@ impl Sink for TypeSink {
         gone.into_iter().for_each(|name| self.note(name, None));
         match self.shows {
             Shows::Types => self.types.synced.store(true, Ordering::Release),
-            Shows::Managers | Shows::Providers => self.types.known.lock().managers_dirty = true,
+            Shows::Managers => {
+                let mut known = self.types.known.lock();
+                (known.managers_shown, known.managers_dirty) = (true, true);
+            }
+            Shows::Providers => self.types.known.lock().managers_dirty = true,
         }
         self.types.changed.notify_one();
     }
