@@ -238,14 +238,15 @@ impl Desk {
             };
             state.naming(name).filter(other).cloned().collect()
         };
-        let mut found = None;
+        let mut found: Option<Value> = None;
+        // who has it before who had it, and who only says so last
+        let rank = |claim: &Value| (text(&claim["status"]["phase"]) == "Bound", !claim["status"]["capacity"].is_null());
         for (namespace, claim) in others {
             let live = self.cx.api.get("v1", "PersistentVolumeClaim", &namespace, &claim).await?;
             let names = |o: &Value| text(&o["spec"]["volumeName"]) == name && text(&o["metadata"]["uid"]) != uid;
             let live = live.filter(|o| names(o) && was_bound(o, volume));
-            // who has it before who had it
-            if live.as_ref().is_some_and(|o| text(&o["status"]["phase"]) == "Bound") || found.is_none() {
-                found = live.or(found);
+            if live.as_ref().is_some_and(|live| found.as_ref().is_none_or(|found| rank(live) > rank(found))) {
+                found = live;
             }
         }
         Ok(found)

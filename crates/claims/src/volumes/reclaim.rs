@@ -68,7 +68,8 @@ pub(super) fn reclaim(scene: &VolumeScene<'_>, plan: &mut Plan) {
 /// Whether a scrub was asked for that has not ended well; one that failed is tried again.
 pub(super) fn is_being_scrubbed(implementation: &Value) -> bool {
     let asked = implementation["spec"]["scrub"].as_i64().unwrap_or(0);
-    let done = implementation["status"]["scrubbed"].as_i64() == Some(asked);
+    // one that is asked for under an older number was done with the later one: its provider does it no more
+    let done = implementation["status"]["scrubbed"].as_i64().is_some_and(|done| done >= asked);
     let well = condition_of(implementation, "Scrubbed").is_some_and(|(well, _, _)| well);
     asked > 0 && !(done && well) && !is_asked_of_another(implementation)
 }

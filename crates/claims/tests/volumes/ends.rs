@@ -369,6 +369,29 @@ fn who_only_says_that_it_was_bound_ends_no_scrub() {
     assert_eq!(phase(&api, &v), "Bound");
 }
 
+/// Whoever applies an older number of a scrub again asks for nothing by it.
+#[test]
+fn a_scrub_whose_number_is_set_back_is_none() {
+    let set_back = || {
+        let (mut api, v, thing) = recycled();
+        let scrubbed = json!({"scrubbed": 2, "conditions": [{"type": "Scrubbed", "status": "True"}]});
+        api.patch(&thing, &json!({"spec": {"scrub": 1}}), false);
+        api.patch(&thing, &json!({"status": scrubbed}), true);
+        api.delete(&claim_key("c"));
+        (api, v, thing)
+    };
+    let (mut api, v, _) = set_back();
+    api.patch(&v, &json!({"spec": {"claimRef": null}}), false);
+    settle_without_provider(&mut api);
+    assert_eq!(phase(&api, &v), "Available", "it waits for nothing");
+    // a claim that was deleted and made anew from its copy while no manager looked
+    let (mut api, _, thing) = set_back();
+    let copy = with(pvc("c", "10Gi", Some("")), "/metadata/annotations", json!({volumes::BIND_COMPLETED: "yes"}));
+    api.create(with(copy, "/spec/volumeName", json!("v"))).expect("created");
+    settle_without_provider(&mut api);
+    assert_eq!(api.objects[&thing]["spec"]["scrub"], 1, "what it has is not overwritten");
+}
+
 /// Who answered once that it could not be scrubbed may never try again by itself: what to do then is said, and is enough.
 #[test]
 fn a_scrub_that_failed_is_asked_for_again_as_the_volume_says() {

@@ -37,6 +37,11 @@ impl Ahead {
     fn has(&self, item: &Item) -> bool {
         self.0.get(item).is_some_and(|(_, written)| written.elapsed() < LONGEST)
     }
+
+    /// Whether everything that was written has been shown.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.0.values().all(|(_, written)| written.elapsed() >= LONGEST)
+    }
 }
 
 impl State {

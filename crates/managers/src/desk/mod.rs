@@ -228,7 +228,7 @@ impl Desk {
 
     /// Whether everything has been seen once and nothing is being worked on.
     pub fn is_idle(&self) -> bool {
-        self.is_synced() && self.queue.is_idle()
+        self.is_synced() && self.queue.is_idle() && self.state.lock().ahead.is_caught_up()
     }
 
     pub(crate) fn is_synced(&self) -> bool {

@@ -142,7 +142,7 @@ impl Desk {
             let item = Item::Resource(name.clone());
             if state.ahead.shown(&item, offer.revision) {
                 // looked at too early before
-                let claims = offer.refs.iter().filter_map(|r| state.claim_uids.get(&r.uid));
+                let claims = offer.refs.iter().filter_map(|r| state.claim_uids.get(&r.uid)).chain(state.naming(&name));
                 let claims = claims.map(|(namespace, name)| Item::Claim(namespace.clone(), name.clone()));
                 items.extend(claims.filter(|claim| self.queue.is_wanted(claim)));
             }

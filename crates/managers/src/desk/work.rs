@@ -19,6 +19,8 @@ pub(crate) enum Outcome {
     Settled,
     /// To be looked at again after a while.
     Later(Duration),
+    /// Not looked at: it is about to be shown otherwise.
+    TooEarly,
 }
 
 /// Why looking at an item failed.
@@ -91,6 +93,14 @@ impl Desk {
                     self.queue.done(&item);
                     self.queue.add_after(item, pause);
                 }
+                Ok(Outcome::TooEarly) => {
+                    self.queue.done(&item);
+                    self.queue.add_after(item.clone(), SHOWN);
+                    // it was shown meanwhile, to nobody who waited yet
+                    if !self.is_too_early(&item) {
+                        self.queue.add(item);
+                    }
+                }
                 Err(trouble) => {
                     trouble.log(&item);
                     self.queue.failed(&item, trouble.cause());
@@ -100,13 +110,14 @@ impl Desk {
     }
 
     pub(super) async fn look_at(&self, item: &Item, fresh: bool) -> Result<Outcome, Trouble> {
-        let too_early = !fresh && self.is_too_early(item);
+        if !fresh && self.is_too_early(item) {
+            return Ok(Outcome::TooEarly);
+        }
         match item {
-            Item::Resource(_) if too_early => Ok(Outcome::Later(SHOWN)),
             Item::Claim(namespace, name) => {
                 let key = (namespace.clone(), name.clone());
                 // the lock is not held any more: what is below takes it, too
-                let turn = self.state.lock().awaits_turn(&key).or(too_early.then_some(SHOWN));
+                let turn = self.state.lock().awaits_turn(&key);
                 if let Some(pause) = turn {
                     self.offer_on(&key);
                     return Ok(Outcome::Later(pause));

@@ -1,5 +1,7 @@
 //! A ResourceType makes three CRDs and keeps them.
 
+use std::collections::HashSet;
+
 use conductor_claims::lifecycle::{Condition, status_patch};
 use conductor_claims::types::{
     Names, RETIRED, ResourceType, TYPE, access, crds, incompatibilities, keep_versions, managing,
@@ -18,6 +20,15 @@ use crate::kind::Kind;
 const FINALIZER: &str = "conductor.io/type";
 /// On the definition of the resource: what the type said when it was made.
 const APPLIED: &str = "conductor.io/applied-spec";
+
+/// What of the roles and policies of a type could not be applied.
+#[derive(Default)]
+struct Guarded {
+    /// It is too early for it: it is to be applied again.
+    early: Vec<Value>,
+    /// The names of what the API server does not take.
+    left_out: HashSet<String>,
+}
 
 fn path(name: &str) -> String {
     format!("/apis/{API_VERSION}/resourcetypes/{name}")
@@ -51,7 +62,7 @@ impl Types {
         {
             self.say(object, served(&kind)).await?;
             let early = self.known.lock().early.get(name).cloned().unwrap_or_default();
-            let early = self.guard(early).await?;
+            let early = self.guard(early).await?.early;
             return self.guard_later(name, early);
         }
         let mut definitions = crds(&kind);
@@ -128,10 +139,10 @@ impl Types {
             access(&kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
         let (roles, policies): (Vec<Value>, Vec<Value>) =
             others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
-        let mut early = Vec::new();
-        for guards in [policies, bindings, roles] {
-            early.extend(self.guard(guards).await?);
-        }
+        let without = self.guard(policies).await?.left_out;
+        let bindings = bindings.into_iter().filter(|own| !without.contains(text(&own["spec"]["policyName"])));
+        let early = self.guard(bindings.collect()).await?.early;
+        self.guard(roles).await?;
         // whoever reads that a type is served can make a claim of it
         for own in [&kind.names.class, &kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;
@@ -173,26 +184,27 @@ impl Types {
         self.cx.api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name).await
     }
 
-    /// Applies roles and policies of a type; gives back those for which it is too early.
-    async fn guard(&self, guards: Vec<Value>) -> Result<Vec<Value>, Failure> {
-        let mut early = Vec::new();
+    /// Applies roles and policies of a type, as far as that can be done.
+    async fn guard(&self, guards: Vec<Value>) -> Result<Guarded, Failure> {
+        let mut guarded = Guarded::default();
         let mut applied: FuturesUnordered<_> =
             guards.into_iter().map(|guard| async move { (self.cx.api.apply(&guard).await, guard) }).collect();
         while let Some((result, guard)) = applied.next().await {
             match result {
                 // Kubernetes asks whether who binds a policy may read its parameters, and hears of a new kind within half a minute
                 Err(failure) if failure.message.contains("to determine minimum required permissions") => {
-                    early.push(guard)
+                    guarded.early.push(guard);
                 }
                 // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
                 Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
                     let name = text(&guard["metadata"]["name"]);
                     tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
+                    guarded.left_out.insert(name.to_owned());
                 }
                 other => drop(other?),
             }
         }
-        Ok(early)
+        Ok(guarded)
     }
 
     async fn hold(&self, object: &Value) -> Result<(), Failure> {

@@ -140,7 +140,6 @@ impl Types {
                 (std::mem::take(&mut known.dirty), std::mem::take(&mut known.managers_dirty))
             };
             managers |= refresh || !dirty.is_empty();
-            self.brief();
             let looked = futures::future::join_all(dirty.into_iter().map(|name| self.look(name))).await;
             let mut failed = looked.contains(&false);
             if managers {
@@ -289,8 +288,12 @@ impl Sink for TypeSink {
         match self.shows {
             Shows::Types => self.types.synced.store(true, Ordering::Release),
             Shows::Managers => {
-                let mut known = self.types.known.lock();
-                (known.managers_shown, known.managers_dirty) = (true, true);
+                {
+                    let mut known = self.types.known.lock();
+                    (known.managers_shown, known.managers_dirty) = (true, true);
+                }
+                // those that are open wait for nothing else
+                self.types.brief();
             }
             Shows::Providers => self.types.known.lock().managers_dirty = true,
         }
