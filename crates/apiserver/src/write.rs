@@ -158,7 +158,10 @@ impl Context {
         let name = attributes.name.to_owned();
         resource.prepare_create(&mut attributes.object);
         crate::plugins::complete(self, view, &mut attributes.object, &nothing)?;
-        let errors = resource.validate_create(&attributes.object);
+        let mut errors = resource.validate_create(&attributes.object);
+        if errors.is_empty() {
+            errors.extend(crate::plugins::unreadable(self, view, &attributes.object, &nothing));
+        }
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
         }
@@ -317,6 +320,9 @@ impl Context {
         let mut warnings = Vec::new();
         let mut errors = crate::plugins::missing_rights(self, view, &attributes.object, old);
         errors.extend(resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings));
+        if errors.is_empty() {
+            errors.extend(crate::plugins::unreadable(self, view, &attributes.object, old));
+        }
         warnings.into_iter().for_each(|warning| self.warn(warning));
         if !errors.is_empty() {
             return Err(self.invalid(name, &errors));

@@ -12,6 +12,7 @@ mod limits;
 mod namespaces;
 pub mod nodes;
 mod on_node;
+mod parameters;
 mod pod_security;
 mod priority;
 pub mod quota;
@@ -34,6 +35,8 @@ use crate::auth::authz::Authorizer;
 use crate::auth::rbac::Rbac;
 use crate::context::Context;
 use crate::plan::View;
+
+pub use parameters::unreadable;
 
 /// A built-in admission plug-in: never waits for anything.
 pub trait Plugin: Send + Sync {
