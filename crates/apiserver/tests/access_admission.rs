@@ -3,6 +3,8 @@
 mod access_support;
 #[path = "admission/mutating.rs"]
 mod mutating;
+#[path = "admission/pods.rs"]
+mod pods;
 #[path = "admission/policies.rs"]
 mod policies;
 mod webhook_server;

@@ -347,3 +347,80 @@ async fn claims_of_any_kind_have_limits() {
         assert!(code == 403 && answer["message"].as_str().unwrap().ends_with(said), "{answer}");
     }
 }
+
+/// The usage of one name after a write to a Pod.
+async fn charged(world: &World, path: &str, patch: Value) -> Value {
+    let (code, answer) = world.admin("PATCH", &format!("{BASE}/pods/{path}"), &patch).await;
+    assert_eq!(code, 200, "{path} {patch}: {answer}");
+    let used = used(world).await;
+    json!([used["requests.cpu"], used["limits.cpu"]])
+}
+
+#[tokio::test]
+async fn a_resized_pod_is_charged_for_what_it_still_has() {
+    let world = World::new().await;
+    quota(&world, json!({"hard": {"requests.cpu": "100", "limits.cpu": "100"}})).await;
+    let resources = |request: &str, limit: &str| json!({"requests": {"cpu": request}, "limits": {"cpu": limit}});
+    let containers = |resources: Value| json!([{"name": "c", "image": "x", "resources": resources}]);
+    let resized = |request: &str, limit: &str| json!({"spec": {"containers": containers(resources(request, limit))}});
+    let mut spec = json!({"containers": containers(resources("8", "9"))});
+    // One that has run and gone holds nothing, whatever is said of it; a sidecar holds what it has.
+    let init = |name: &str, resources: Value| json!({"name": name, "image": "x", "resources": resources});
+    spec["initContainers"] = json!([init("i", resources("2", "3")), init("s", resources("1", "2"))]);
+    spec["initContainers"][1]["restartPolicy"] = "Always".into();
+    world.make(&format!("{BASE}/pods"), json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    assert_eq!(used(&world).await, json!({"requests.cpu": "9", "limits.cpu": "11"}));
+
+    let has = |name: &str, resources: Value, allocated: &str| {
+        let mut own = json!({"name": name, "image": "x", "imageID": "", "ready": true, "restartCount": 0, "resources": resources});
+        own["allocatedResources"] = json!({"cpu": allocated});
+        own
+    };
+    let status = |container: Value| {
+        let sidecar = has("s", resources("4", "5"), "1");
+        let status = json!({"containerStatuses": [container], "initContainerStatuses": [has("i", resources("90", "90"), "90"), sidecar]});
+        json!({"status": status})
+    };
+    // The node has given more than the spec says: 20 and 4, 21 and 5.
+    let given = charged(&world, "p/status", status(has("c", resources("20", "21"), "8"))).await;
+    assert_eq!(given, json!(["24", "26"]));
+    assert_eq!(charged(&world, "p/resize", resized("1", "2")).await, json!(["24", "26"]), "it still has that");
+    let less = charged(&world, "p/status", status(has("c", resources("1", "2"), "3"))).await;
+    assert_eq!(less, json!(["7", "7"]), "what is set aside counts as a request only");
+    assert_eq!(charged(&world, "p/resize", resized("50", "60")).await, json!(["54", "65"]), "it may get that");
+    let pending = |reason: &str| json!({"status": {"conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}]}});
+    assert_eq!(charged(&world, "p/status", pending("Deferred")).await, json!(["54", "65"]));
+    assert_eq!(charged(&world, "p/status", pending("Infeasible")).await, json!(["7", "7"]), "it never will");
+}
+
+#[tokio::test]
+async fn storage_is_charged_in_whole_bytes() {
+    let world = World::new().await;
+    quota(&world, json!({"hard": {"requests.storage": "10"}})).await;
+    let claims = format!("{BASE}/persistentvolumeclaims");
+    world.make(&claims, claim("a", None, "1500m")).await;
+    assert_eq!(used(&world).await["requests.storage"], "2");
+    world.make(&claims, claim("b", None, "7100m")).await;
+    let (code, answer) = world.admin("POST", &claims, &claim("c", None, "100m")).await;
+    assert_eq!(code, 403, "{answer}");
+    let allocated = json!({"status": {"allocatedResources": {"storage": "1700m"}}});
+    assert_eq!(world.admin("PATCH", &format!("{claims}/a/status"), &allocated).await.0, 200);
+    assert_eq!(used(&world).await["requests.storage"], "10");
+}
+
+#[tokio::test]
+async fn a_pod_that_should_be_gone_is_not_charged() {
+    let world = World::new().await;
+    quota(&world, json!({"hard": {"pods": "1", "count/pods": "5"}})).await;
+    let pod = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/held"]}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "x"}]}});
+    let pods = format!("{BASE}/pods");
+    world.make(&pods, pod("a")).await;
+    let (path, used_by) = (format!("{pods}/a"), |pods: &str, all: &str| json!({"pods": pods, "count/pods": all}));
+    assert_eq!(world.admin("DELETE", &path, &Value::Null).await.0, 200);
+    assert_eq!(used(&world).await, used_by("1", "1"), "it has its grace");
+    assert_eq!(world.admin("DELETE", &format!("{path}?gracePeriodSeconds=0"), &Value::Null).await.0, 200);
+    assert_eq!(used(&world).await, used_by("0", "1"));
+    world.make(&pods, pod("b")).await;
+    assert_eq!(world.admin("PATCH", &path, &json!({"metadata": {"finalizers": null}})).await.0, 200);
+    assert_eq!(used(&world).await, used_by("1", "1"));
+}

@@ -1,5 +1,6 @@
 //! `ServiceAccount`: who a Pod is, and the token that proves it.
 
+use kinds::value::{annotation, list, text};
 use machinery::status::Status;
 use serde_json::{Value, json};
 
@@ -12,6 +13,8 @@ use crate::auth::nodes::graph::{Used, is_mirror, used};
 pub const TABLE: &str = "core/serviceaccounts";
 const VOLUME: &str = "kube-api-access-";
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Says of an account that its Pods may use the Secrets it lists and no others.
+const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// A little more than an hour: kubelets renew tokens that have an hour left.
 const SECONDS: i64 = 3607;
 
@@ -41,6 +44,23 @@ impl Accounts {
         })
     }
 
+    /// Holds the containers that a Pod is debugged with to the Secrets of its account.
+    fn debugged(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        let spec = &attributes.object["spec"];
+        let name = text(spec, "serviceAccountName");
+        if name.is_empty() {
+            let why = format!("no service account specified for pod {}/{}", attributes.namespace, attributes.name);
+            return Err(forbidden(attributes, why));
+        }
+        let account = self.find(attributes, name)?;
+        if !enforces(&account) {
+            return Ok(());
+        }
+        // kube-apiserver does not mark this error as a refusal, so that its clients get it as it is, with 500.
+        secrets_of_containers(&account, list(spec, "ephemeralContainers"), "ephemeral container")
+            .map_err(|why| Status::new(500, "", why))
+    }
+
     fn mount(&self, pod: &mut Value) {
         let spec = &mut pod["spec"];
         let names = spec["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str());
@@ -68,6 +88,65 @@ impl Accounts {
             push(&mut spec["volumes"], json!({"name": name, "projected": {"defaultMode": 420, "sources": sources}}));
         }
     }
+}
+
+/// Whether a Pod gets containers to look into it with.
+fn is_debugged(attributes: &Attributes<'_>) -> bool {
+    attributes.resource.gk() == ("", "Pod")
+        && attributes.operation == Operation::Update
+        && attributes.subresource == "ephemeralcontainers"
+}
+
+/// Whether an account keeps its Pods to its own Secrets: its annotation is true as Go reads it.
+fn enforces(account: &Value) -> bool {
+    matches!(annotation(account, ENFORCE), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+fn lists(account: &Value, field: &str, name: &str) -> bool {
+    list(account, field).iter().any(|own| text(own, "name") == name)
+}
+
+/// Refuses a Pod that uses Secrets which its account does not list.
+fn secrets_of_pod(account: &Value, spec: &Value) -> Result<(), String> {
+    let who = text(account, "metadata.name");
+    for volume in list(spec, "volumes").iter().filter(|volume| volume["secret"].is_object()) {
+        let secret = text(volume, "secret.secretName");
+        if !lists(account, "secrets", secret) {
+            let what = format!("volume with secret.secretName=\"{secret}\"");
+            return Err(format!("{what} is not allowed because service account {who} does not reference that secret"));
+        }
+    }
+    secrets_of_containers(account, list(spec, "initContainers"), "init container")?;
+    secrets_of_containers(account, list(spec, "containers"), "container")?;
+    for (at, secret) in list(spec, "imagePullSecrets").iter().map(|own| text(own, "name")).enumerate() {
+        if !lists(account, "imagePullSecrets", secret) {
+            let why = format!("service account {who} does not reference that imagePullSecret");
+            return Err(format!("imagePullSecrets[{at}].name=\"{secret}\" is not allowed because {why}"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses containers whose variables come from Secrets that the account does not list.
+fn secrets_of_containers(account: &Value, containers: &[Value], what: &str) -> Result<(), String> {
+    for container in containers {
+        let variables = list(container, "env").iter().map(|own| {
+            let how = format!("envVar {}", text(own, "name"));
+            (how, &own["valueFrom"]["secretKeyRef"])
+        });
+        let sources = list(container, "envFrom").iter().map(|own| ("envFrom".to_owned(), &own["secretRef"]));
+        for (how, reference) in variables.chain(sources).filter(|(_, reference)| reference.is_object()) {
+            let secret = text(reference, "name");
+            if !lists(account, "secrets", secret) {
+                let (name, who) = (text(container, "name"), text(account, "metadata.name"));
+                return Err(format!(
+                    "{what} {name} with {how} referencing secret.secretName=\"{secret}\" is not allowed because \
+                     service account {who} does not reference that secret"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A Pod that only shows what a node runs by itself is nobody, and has nothing to hide.
@@ -122,9 +201,14 @@ impl Plugin for Accounts {
     }
 
     fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        match wanted(attributes) {
-            Some(name) => self.find(attributes, &name).map(drop),
-            None => Ok(()),
+        if is_debugged(attributes) {
+            return self.debugged(attributes);
         }
+        let Some(name) = wanted(attributes) else { return Ok(()) };
+        let account = self.find(attributes, &name)?;
+        if !enforces(&account) {
+            return Ok(());
+        }
+        secrets_of_pod(&account, &attributes.object["spec"]).map_err(|why| forbidden(attributes, why))
     }
 }

@@ -11,28 +11,26 @@ use crate::admission::{Attributes, Operation};
 /// Holds Pods and claims to the LimitRanges of their namespace.
 pub struct Limits;
 
+/// Whether a write may change what an object asks for. What a Pod asks for changes through its `resize` only, and nobody
+/// holds up what is going.
+fn concerned(attributes: &Attributes<'_>) -> bool {
+    let (creates, updates) = (attributes.operation == Operation::Create, attributes.operation == Operation::Update);
+    let asks = match (attributes.resource.gk(), attributes.subresource) {
+        (("", "Pod"), "") => creates,
+        (("", "Pod"), "resize") => updates,
+        (("", "PersistentVolumeClaim"), "") => creates || updates,
+        (_, "") => attributes.resource.charge().is_some() && (creates || updates),
+        _ => false,
+    };
+    asks && attributes.old["metadata"]["deletionTimestamp"].is_null()
+}
+
 /// The limits that concern a write.
-impl Limits {
-    fn ranges(&self, attributes: &Attributes<'_>) -> Vec<Value> {
-        let concerned = attributes.subresource.is_empty()
-            && match attributes.resource.gk() {
-                ("", "Pod") => attributes.operation == Operation::Create,
-                ("", "PersistentVolumeClaim") => {
-                    matches!(attributes.operation, Operation::Create | Operation::Update)
-                        && attributes.object["metadata"].get("deletionTimestamp").is_none()
-                }
-                _ => {
-                    attributes.resource.charge().is_some()
-                        && matches!(attributes.operation, Operation::Create | Operation::Update)
-                        && attributes.object["metadata"].get("deletionTimestamp").is_none()
-                }
-            };
-        if !concerned {
-            return Vec::new();
-        }
-        let prefix = format!("{}/", attributes.namespace);
-        attributes.view.list("core/limitranges", &prefix)
+fn ranges(attributes: &Attributes<'_>) -> Vec<Value> {
+    if !concerned(attributes) {
+        return Vec::new();
     }
+    attributes.view.list("core/limitranges", &format!("{}/", attributes.namespace))
 }
 
 fn limits_of<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -44,7 +42,7 @@ impl Plugin for Limits {
         if let Some(charge) = attributes.resource.charge().filter(|_| attributes.operation == Operation::Create) {
             let kind = limit_type(attributes);
             let charge = charge.clone();
-            for range in self.ranges(attributes) {
+            for range in ranges(attributes) {
                 let range = in_own_words(&range, &attributes.resource.group);
                 for limit in limits_of(&range, &kind) {
                     let none = serde_json::Map::new();
@@ -56,7 +54,7 @@ impl Plugin for Limits {
         if attributes.resource.gk() != ("", "Pod") {
             return Ok(());
         }
-        for range in self.ranges(attributes) {
+        for range in ranges(attributes) {
             let (mut requests, mut limits) = (serde_json::Map::new(), serde_json::Map::new());
             for limit in limits_of(&range, "Container") {
                 requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
@@ -68,7 +66,7 @@ impl Plugin for Limits {
     }
 
     fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        for range in self.ranges(attributes) {
+        for range in ranges(attributes) {
             let mut problems = Vec::new();
             if attributes.resource.gk() == ("", "Pod") {
                 pod(&range, &attributes.object["spec"], &mut problems);

@@ -1,10 +1,12 @@
 //! What an object costs, in the names that quotas use.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use kinds::compute::{Amounts, aggregate, amounts, quality_of_service};
+use kinds::value::{list, text};
 use machinery::quantity::{Format, Quantity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::plugins::storage::class_of;
 use crate::resource::Resource;
@@ -131,13 +133,78 @@ fn computed(requests: &Amounts, limits: &Amounts, used: &mut Amounts) {
     }
 }
 
+/// Of each resource the most that one of these says.
+fn most(all: impl IntoIterator<Item = Amounts>) -> Amounts {
+    let mut most = Amounts::new();
+    for (name, amount) in all.into_iter().flatten() {
+        let own = most.entry(name).or_insert_with(|| amount.clone());
+        if *own < amount {
+            *own = amount;
+        }
+    }
+    most
+}
+
+/// What a container has: what it wants or what its node has given it or set aside for it, whichever is more, since a resize
+/// takes its time both ways. What the node can never give does not count as wanted.
+fn had(container: &Value, status: &Value, infeasible: bool) -> Value {
+    let wanted = |path: &str| if infeasible { Amounts::new() } else { amounts(container, path) };
+    let given = |path: &str| amounts(status, path);
+    let requests = [wanted("resources.requests"), given("resources.requests"), given("allocatedResources")];
+    let limits = [wanted("resources.limits"), given("resources.limits")];
+    let written = |all: Amounts| -> BTreeMap<String, String> {
+        all.into_iter().map(|(name, amount)| (name, amount.to_string())).collect()
+    };
+    json!({"requests": written(most(requests)), "limits": written(most(limits))})
+}
+
+/// What counts of the spec of a Pod, with what its containers have in place of what they want. Of init containers only
+/// sidecars can be resized.
+fn held(pod: &Value) -> Cow<'_, Value> {
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    let statuses: BTreeMap<&str, &Value> = ["containerStatuses", "initContainerStatuses"]
+        .into_iter()
+        .flat_map(|field| list(status, field))
+        .filter(|own| own["resources"].is_object())
+        .map(|own| (text(own, "name"), own))
+        .collect();
+    if statuses.is_empty() {
+        return Cow::Borrowed(spec);
+    }
+    let pending = list(status, "conditions").iter().find(|own| own["type"] == "PodResizePending");
+    let infeasible = pending.is_some_and(|own| own["reason"] == "Infeasible");
+    let with_what_they_have = |field: &str| -> Vec<Value> {
+        let resizable = |container: &Value| field == "containers" || container["restartPolicy"] == "Always";
+        let one = |container: &Value| {
+            let status = statuses.get(text(container, "name")).filter(|_| resizable(container));
+            let resources =
+                status.map_or_else(|| container["resources"].clone(), |own| had(container, own, infeasible));
+            json!({"restartPolicy": container["restartPolicy"], "resources": resources})
+        };
+        list(spec, field).iter().map(one).collect()
+    };
+    Cow::Owned(json!({
+        "containers": with_what_they_have("containers"),
+        "initContainers": with_what_they_have("initContainers"),
+        "resources": spec["resources"],
+        "overhead": spec["overhead"],
+    }))
+}
+
+/// Whether a Pod that is to go should be gone: somebody holds it, or its node is lost. Kubernetes also looks at the clock; here
+/// what an object costs must be the same whenever it is asked, or what was charged could not be given back.
+fn had_its_grace(pod: &Value) -> bool {
+    let meta = &pod["metadata"];
+    !meta["deletionTimestamp"].is_null() && meta["deletionGracePeriodSeconds"] == 0
+}
+
 fn pod(pod: &Value, used: &mut Amounts) {
-    if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) || had_its_grace(pod) {
         return;
     }
     used.insert("pods".into(), one());
-    let spec = &pod["spec"];
-    computed(&pod_total(spec, "requests"), &pod_total(spec, "limits"), used);
+    let spec = held(pod);
+    computed(&pod_total(&spec, "requests"), &pod_total(&spec, "limits"), used);
 }
 
 fn service(service: &Value, used: &mut Amounts) {
@@ -156,6 +223,12 @@ fn service(service: &Value, used: &mut Amounts) {
     }
 }
 
+/// Rounded up to whole bytes, as a quota can say it.
+fn whole(amount: Quantity) -> Quantity {
+    // What is too large for that stays as it is.
+    Quantity::new(amount.value(), amount.format()).max(amount)
+}
+
 fn claim(claim: &Value, used: &mut Amounts) {
     let class = class_of(claim).filter(|class| !class.is_empty());
     let mut put = |name: &str, amount: &Quantity| {
@@ -165,8 +238,8 @@ fn claim(claim: &Value, used: &mut Amounts) {
         }
     };
     put("persistentvolumeclaims", &one());
-    let requested = amounts(claim, "spec.resources.requests").remove("storage");
-    let allocated = amounts(claim, "status.allocatedResources").remove("storage");
+    let requested = amounts(claim, "spec.resources.requests").remove("storage").map(whole);
+    let allocated = amounts(claim, "status.allocatedResources").remove("storage").map(whole);
     if let Some(requested) = requested {
         // A claim that is to shrink again is charged until it has.
         put("requests.storage", allocated.as_ref().filter(|own| **own > requested).unwrap_or(&requested));
