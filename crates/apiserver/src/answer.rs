@@ -202,7 +202,7 @@ impl Server {
             Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
         if info.verb == "watch" && accept.encoding == media::Encoding::Yaml {
-            let status = media::no_stream(resource.is_custom());
+            let status = media::no_stream();
             return inner.status_response(&status, refusals, &parts.headers);
         }
         let body = match inner.admitted(&user, &info, body, &parts.headers, noted).await {

@@ -27,6 +27,8 @@ use crate::websocket::{Handshake, Place};
 pub struct Peer {
     /// The user that the client certificate names.
     pub user: Option<Arc<User>>,
+    /// Whether there is a certificate that does not say who that is: then it is not somebody in particular either.
+    pub is_unclear: bool,
     /// Where from.
     pub address: SocketAddr,
 }
@@ -41,6 +43,10 @@ const CONNECTIONS: usize = 20_000;
 const OTHER_FILES: u64 = 64;
 /// Requests at once on one HTTP/2 connection. A client with more opens another.
 const STREAMS: u32 = 1000;
+/// Headers of one request, and their bytes. Go's servers count only the bytes, up to a MiB; here each connection may hold as
+/// many, and room for each header is made beforehand.
+const HEADERS: usize = 256;
+const HEADER_BYTES: usize = 512 * 1024;
 /// How often a warning is repeated.
 const WARNING: Duration = Duration::from_secs(10);
 
@@ -134,7 +140,12 @@ impl Server {
         mut stopped: tokio::sync::oneshot::Receiver<()>,
     ) {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(256 * 1024);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE)
+            .max_headers(HEADERS)
+            .max_buf_size(HEADER_BYTES);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -180,13 +191,12 @@ impl Server {
                     Ok(Err(error)) => return tracing::debug!(%error, %address, "the TLS handshake failed"),
                     Err(_) => return tracing::debug!(%address, "the TLS handshake took too long"),
                 };
-                let user = stream
-                    .get_ref()
-                    .1
-                    .peer_certificates()
-                    .and_then(|chain| chain.first())
-                    .and_then(|certificate| authn::user_of_certificate(certificate));
-                let peer = Peer { user, address };
+                let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                let named = certificate.map_or(Ok(None), |own| authn::user_of_certificate(own));
+                if let Err(error) = &named {
+                    tracing::debug!(%error, %address, "a client certificate was refused");
+                }
+                let peer = Peer { is_unclear: named.is_err(), user: named.ok().flatten(), address };
                 let asked = Arc::new(AtomicBool::new(false));
                 let asking = asked.clone();
                 let sending = Sending::at(pace);

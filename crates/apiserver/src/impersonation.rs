@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use machinery::field::Path;
+use machinery::field::{Path, quote};
 use machinery::names;
 use machinery::status::Status;
 
@@ -67,9 +68,7 @@ impl Wanted {
         }
         match (wanted.name.is_empty(), wanted.is_name_only()) {
             (true, true) => Ok(None),
-            (true, false) => {
-                Err(Status::bad_request("Impersonate-Group, -Uid and -Extra need Impersonate-User besides"))
-            }
+            (true, false) => Err(Status::bad_request(format!("requested {wanted} without impersonating a user name"))),
             _ => Ok(Some(wanted)),
         }
     }
@@ -85,6 +84,29 @@ impl Wanted {
 
     fn account(&self) -> Option<(&str, &str)> {
         service_account(&self.name)
+    }
+}
+
+/// As Go prints the structure: that is how clients of Kubernetes know it.
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let extra = match self.extra.is_empty() {
+            true => "(nil)".to_owned(),
+            false => {
+                let entries = self.extra.iter().map(|(key, values)| format!("{}:{}", quote(key), go_list(values)));
+                format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let (name, uid, groups) = (quote(&self.name), quote(&self.uid), go_list(&self.groups));
+        write!(f, "&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:map[string][]string{extra}}}")
+    }
+}
+
+/// Texts as Go prints a list of them.
+fn go_list(texts: &[String]) -> String {
+    match texts {
+        [] => "[]string(nil)".into(),
+        _ => format!("[]string{{{}}}", texts.iter().map(|text| quote(text)).collect::<Vec<_>>().join(", ")),
     }
 }
 

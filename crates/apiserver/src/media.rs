@@ -107,10 +107,10 @@ impl Offer {
     pub const CUSTOM: Offer = Offer { tables: true, metadata: true, discovery: false, protobuf: false, router: &[] };
 }
 
-/// 406: events come in a form that has a beginning and an end of its own.
-pub fn no_stream(custom: bool) -> Status {
-    let supported = if custom { &MEDIA[3..4] } else { &MEDIA[3..] };
-    let message = format!("only the following media types are accepted: {}", supported.join(", "));
+/// 406: events come in a form that has a beginning and an end of its own. Kubernetes names the same of custom resources, whose
+/// metadata comes in protobuf too.
+pub fn no_stream() -> Status {
+    let message = format!("only the following media types are accepted: {}", MEDIA[3..].join(", "));
     Status::new(406, "NotAcceptable", message)
 }
 

@@ -1,6 +1,6 @@
 //! What happened, in numbers, for Prometheus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
 use crate::request::{Query, RequestInfo};
+use crate::resource::{Nature, Resource};
 use crate::server::Inner;
 
 /// Upper bounds of the latency buckets, in seconds: Kubernetes' own, and two below, as this server is faster.
@@ -150,21 +151,16 @@ impl Metrics {
             "# HELP apiserver_request_duration_seconds How long requests took.\n# TYPE apiserver_request_duration_seconds histogram"
         );
         for (labels, series) in all.iter() {
-            let labels = labels.to_string();
-            let mut sum = 0;
-            for (bound, count) in BUCKETS.iter().zip(series.buckets) {
-                sum += count;
-                let _ = writeln!(out, "apiserver_request_duration_seconds_bucket{{{labels},le=\"{bound}\"}} {sum}");
-            }
-            let _ = writeln!(out, "apiserver_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} {}", series.count);
-            let _ = writeln!(out, "apiserver_request_duration_seconds_sum{{{labels}}} {}", series.sum);
-            let _ = writeln!(out, "apiserver_request_duration_seconds_count{{{labels}}} {}", series.count);
+            let buckets = BUCKETS.iter().zip(&series.buckets);
+            let name = "apiserver_request_duration_seconds";
+            histogram(&mut out, name, &labels.to_string(), buckets, series.count, series.sum);
         }
+        deprecated(&mut out, all.keys(), &server.catalog());
         drop(all);
+        process(&mut out);
         let stats = server.store.stats();
-        let mut gauge = |name: &str, help: &str, value: u64| {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
-        };
+        storage(&mut out, &stats);
+        let mut gauge = |name: &str, help: &str, value: u64| one(&mut out, name, "gauge", help, value);
         gauge("apiserver_longrunning_requests", "Watches that run.", server.watches.count() as u64);
         gauge("conductor_store_revision", "The current revision.", stats.revision);
         let sum = |part: fn(&store::TableStats) -> usize| stats.tables.values().map(part).sum::<usize>() as u64;
@@ -184,6 +180,112 @@ impl Metrics {
         }
         out
     }
+}
+
+/// A metric of one number.
+fn one(out: &mut String, name: &str, kind: &str, help: &str, value: impl fmt::Display) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+}
+
+/// One series of a histogram. Each bucket also has what is in those before it.
+fn histogram<'a>(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    buckets: impl Iterator<Item = (&'a f64, &'a u64)>,
+    count: u64,
+    sum: f64,
+) {
+    let mut below = 0;
+    for (bound, own) in buckets {
+        below += own;
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {below}");
+    }
+    let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}");
+    let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
+}
+
+/// Which of the APIs that were asked for will go away some day. When that is no release of this server says.
+fn deprecated<'a>(out: &mut String, asked: impl Iterator<Item = &'a Labels>, catalog: &Catalog) {
+    let name = "apiserver_requested_deprecated_apis";
+    let _ = writeln!(out, "# HELP {name} Deprecated APIs that were asked for.\n# TYPE {name} gauge");
+    let all: BTreeSet<_> = asked.map(|own| (&own.group, &own.version, &own.resource, &own.subresource)).collect();
+    for (group, version, resource, part) in all {
+        if catalog.find(group, version, resource).is_some_and(|own| is_deprecated(own)) {
+            let labels = format!("group={group:?},version={version:?},resource={resource:?},subresource={part:?}");
+            let _ = writeln!(out, "{name}{{{labels},removed_release=\"\"}} 1");
+        }
+    }
+}
+
+fn is_deprecated(resource: &Resource) -> bool {
+    match &resource.nature {
+        Nature::Custom(custom) => custom.deprecation().is_some(),
+        _ => kinds::warnings::deprecated_api(&resource.group, &resource.version, &resource.kind).is_some(),
+    }
+}
+
+/// What there is in place of etcd, under the names by which everybody looks for it.
+fn storage(out: &mut String, stats: &store::Stats) {
+    let name = "apiserver_storage_size_bytes";
+    let size = stats.engine.log_bytes + stats.engine.checkpoint_bytes;
+    let _ = writeln!(
+        out,
+        "# HELP {name} Bytes of the log and its checkpoint on disk; 0 if all is in memory.\n# TYPE {name} gauge\n\
+         {name}{{storage_cluster_id=\"store-0\"}} {size}"
+    );
+    let name = "etcd_request_duration_seconds";
+    let _ = writeln!(
+        out,
+        "# HELP {name} How long the store took to make a batch of writes durable; there is no etcd.\n# TYPE {name} histogram"
+    );
+    let store::Durations { buckets, count, sum } = &stats.appends;
+    let buckets = store::Durations::BOUNDS.iter().zip(buckets);
+    histogram(out, name, "operation=\"append\"", buckets, *count, *sum);
+}
+
+/// What the system knows of this process, where it has a `/proc` to say so.
+fn process(out: &mut String) {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let (stat, status) = (read("/proc/self/stat"), read("/proc/self/status"));
+    // The name of the program stands in brackets and may be anything; behind it comes the third of the numbers.
+    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let seconds = |which: usize| {
+        let ticks = numbers.split_ascii_whitespace().nth(which - 3)?.parse::<f64>().ok()?;
+        Some(ticks / TICKS)
+    };
+    if let (Some(user), Some(system)) = (seconds(14), seconds(15)) {
+        let help = "Seconds of processor time, the program's own and the system's for it.";
+        one(out, "process_cpu_seconds_total", "counter", help, user + system);
+    }
+    if let (Some(booted), Some(after)) = (value(&read("/proc/stat"), "btime"), seconds(22)) {
+        one(out, "process_start_time_seconds", "gauge", "When the process began, since 1970.", booted as f64 + after);
+    }
+    for (name, field, help) in [
+        ("process_resident_memory_bytes", "VmRSS:", "Bytes of memory in use."),
+        ("process_virtual_memory_bytes", "VmSize:", "Bytes of addresses in use."),
+    ] {
+        if let Some(kilobytes) = value(&status, field) {
+            one(out, name, "gauge", help, kilobytes * 1024);
+        }
+    }
+    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+        // One of them is the directory that is being read.
+        one(out, "process_open_fds", "gauge", "Files and connections that are open.", files.count().saturating_sub(1));
+    }
+    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        one(out, "process_max_fds", "gauge", "Files and connections that may be open.", most);
+    }
+}
+
+/// In what Linux tells programs of time, this many are a second, on all its machines.
+const TICKS: f64 = 100.0;
+
+/// The number of a line that begins with a name.
+fn value(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// What the health checks say, for Prometheus. A server that answers passes them all.

@@ -304,7 +304,8 @@ impl Inner {
             return Ok(user.clone());
         }
         // A certificate goes before a token, and a token that is none matters only to who has nothing else.
-        if let Some(user) = parts.extensions.get::<crate::http::Peer>().and_then(|peer| peer.user.clone()) {
+        let peer = parts.extensions.get::<crate::http::Peer>();
+        if let Some(user) = peer.and_then(|peer| peer.user.clone()) {
             return Ok(user);
         }
         match authn::bearer(&parts.headers) {
@@ -312,6 +313,7 @@ impl Inner {
                 let user = self.user_of_token(token, &[]).map(|(user, _)| user);
                 user.ok_or_else(|| Status::unauthorized("Unauthorized"))
             }
+            None if peer.is_some_and(|peer| peer.is_unclear) => Err(Status::unauthorized("Unauthorized")),
             None => Ok(User::anonymous()),
         }
     }

@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Name};
 
 use crate::pki::Pki;
 
@@ -50,7 +51,7 @@ impl Signer {
             };
         }
         let subject = &request.certification_request_info.subject;
-        let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &AttributeTypeAndValue<'_>| value.as_str().unwrap_or_default().to_owned();
         let groups: Vec<String> = subject.iter_organization().map(text).collect();
         if groups != ["system:nodes"] {
             return Err("subject organization is not system:nodes".into());
@@ -151,7 +152,7 @@ pub fn sign(
         &algorithm(),
         ca.subject().as_raw(),
         &sequence(&[&moment((now - BACKDATE).unix_timestamp()), &moment(until)]),
-        info.subject.as_raw(),
+        &subject(&info.subject),
         info.subject_pki.raw,
         &tlv(0xa3, &extensions(&request, &ca, usages)),
     ]);
@@ -161,6 +162,25 @@ pub fn sign(
     let lines: Vec<&str> =
         encoded.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap_or_default()).collect();
     Ok(format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n")))
+}
+
+/// The last byte of the attributes of a subject that Go's certificates know (2.5.4.N): nobody gives themselves another, such as a uid.
+const KNOWN: [u8; 9] = [3, 5, 6, 7, 8, 9, 10, 11, 17];
+
+/// A subject as it was asked for, with the attributes that are known.
+fn subject(asked: &X509Name<'_>) -> Vec<u8> {
+    let is_known = |own: &&AttributeTypeAndValue<'_>| matches!(own.attr_type().as_bytes(), [0x55, 0x04, last] if KNOWN.contains(last));
+    if asked.iter_attributes().all(|own| is_known(&own)) {
+        return asked.as_raw().to_vec();
+    }
+    let written = |own: &AttributeTypeAndValue<'_>| {
+        let (id, value) = (own.attr_type().as_bytes(), own.attr_value());
+        sequence(&[&tlv(0x06, id), &tlv(u8::try_from(value.tag().0).unwrap_or_default(), value.data)])
+    };
+    let part =
+        |own: &RelativeDistinguishedName<'_>| -> Vec<Vec<u8>> { own.iter().filter(is_known).map(written).collect() };
+    let parts = asked.iter_rdn().map(part).filter(|part| !part.is_empty());
+    tlv(0x30, &parts.map(|part| tlv(0x31, &part.concat())).collect::<Vec<_>>().concat())
 }
 
 fn extensions(request: &X509CertificationRequest<'_>, ca: &X509Certificate<'_>, usages: &[&str]) -> Vec<u8> {

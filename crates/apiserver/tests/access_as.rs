@@ -112,7 +112,24 @@ async fn some_act_as_some_for_some() {
     assert_eq!(acting(&world, &admin, secrets, &masters).await.0, 200);
     grant(&world, "old", json!([rule("", "users", &["impersonate"], &["kim"])])).await;
     assert_eq!(acting(&world, &user("old", &[]), secrets, &as_kim).await.0, 200);
-    assert_eq!(acting(&world, &admin, PODS, &[("impersonate-group", "dev")]).await.0, 400);
+
+    // Whoever wants to act as nobody is told what they want.
+    for (headers, expected) in [
+        (vec![("impersonate-uid", "1234")], r#"UID:"1234", Groups:[]string(nil), Extra:map[string][]string(nil)"#),
+        (
+            vec![("impersonate-group", "dev"), ("impersonate-group", "a\"b")],
+            r#"UID:"", Groups:[]string{"dev", "a\"b"}, Extra:map[string][]string(nil)"#,
+        ),
+        (
+            vec![("impersonate-extra-b", "2"), ("impersonate-extra-a", "1"), ("impersonate-extra-a", "0")],
+            r#"UID:"", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"1", "0"}, "b":[]string{"2"}}"#,
+        ),
+    ] {
+        let (code, why) = acting(&world, &admin, PODS, &headers).await;
+        let expected =
+            format!("requested &user.DefaultInfo{{Name:\"\", {expected}}} without impersonating a user name");
+        assert_eq!((code, why), (400, expected));
+    }
 }
 
 #[tokio::test]
@@ -232,6 +249,27 @@ async fn who_connects_to_a_pod_may_create_the_connection() {
     let (code, why) = get(&works, "runs/exec?container=x").await;
     assert_eq!((code, &*why), (400, "container x is not valid for pod runs"));
     assert_eq!(get(&looks, "waits/log?container=a").await.0, 204);
+    // A Pod is spoken to where everybody could speak to it, and nowhere else.
+    let admin = user("admin", &["system:masters"]);
+    for (address, expected) in [
+        ("", 400),
+        ("127.0.0.1", 400),
+        ("169.254.1.1", 400),
+        ("224.0.0.1", 400),
+        ("fe80::1", 400),
+        ("10.0.0.7", 501),
+        ("2001:db8::1", 501),
+    ] {
+        if !address.is_empty() {
+            let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
+            let (code, answer) = world.send(&admin, "PATCH", &format!("{PODS}/runs/status"), &status).await;
+            assert_eq!(code, 200, "{answer}");
+        }
+        let (code, why) = get(&admin, "runs/proxy/x").await;
+        assert_eq!(code, expected, "{address}: {why}");
+        assert!(code == 501 || why == "address not allowed", "{address}: {why}");
+    }
+    assert_eq!(get(&admin, "absent/proxy").await.0, 404);
     assert_eq!(get(&looks, "runs/log?container=a").await.0, 501);
     assert_eq!(get(&looks, "runs/log").await.0, 400);
 }
@@ -243,7 +281,7 @@ async fn a_certificate_goes_before_a_token_and_a_bad_token_is_nobody() {
         let mut request = Request::get("/api/v1/namespaces").body(Full::new(bytes::Bytes::new())).unwrap();
         let value = http::HeaderValue::from_bytes(&[b"Bearer ", token].concat()).unwrap();
         request.headers_mut().insert("authorization", value);
-        request.extensions_mut().insert(Peer { user, address: ([127, 0, 0, 1], 1).into() });
+        request.extensions_mut().insert(Peer { user, is_unclear: false, address: ([127, 0, 0, 1], 1).into() });
         world.0.handle(request).await.status().as_u16()
     };
     for token in [&b"abc"[..], "\u{e9}".as_bytes(), b"\xff"] {

@@ -101,7 +101,8 @@ async fn who_has_a_policy_take_parameters_may_read_them() {
                 assert_eq!(code, 201, "{kind} {params}: {answer}");
                 continue;
             };
-            let said = format!("spec.paramRef: Forbidden: {} on the object referenced by paramRef", quoted(verb, &who.name));
+            let said =
+                format!("spec.paramRef: Forbidden: {} on the object referenced by paramRef", quoted(verb, &who.name));
             assert!(code == 422 && answer["message"].as_str().is_some_and(|m| m.ends_with(&said)), "{code} {answer}");
         }
         let (code, answer) =

@@ -4,7 +4,7 @@ mod common;
 
 use base64::Engine;
 use common::Api;
-use conductor_apiserver::User;
+use conductor_apiserver::{Options, Server, User};
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -432,4 +432,96 @@ async fn a_strategic_patch_changes_no_kind() {
         api.send(Method::PATCH, &format!("{maps}/a"), "application/strategic-merge-patch+json", patch.clone()).await;
     assert_eq!((code, &after["kind"], &after["data"]), (200, &json!("ConfigMap"), &json!({"k": "v"})), "{after}");
     assert_eq!(api.send(Method::PATCH, &format!("{maps}/a"), "application/merge-patch+json", patch).await.0, 422);
+}
+
+#[tokio::test]
+async fn a_watch_as_yaml_is_told_of_all_forms_that_events_come_in() {
+    let api = Api::new().await;
+    let version = json!([{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    }}}]);
+    api.define(&common::crd("things", "Thing", version)).await;
+    let forms = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    for path in ["/api/v1/namespaces/default/secrets", "/apis/example.com/v1/namespaces/default/things"] {
+        for accept in ["application/yaml", "application/yaml;as=Table;g=meta.k8s.io;v=v1"] {
+            let (code, _, body) = ask(&api, &format!("{path}?watch=1"), accept).await;
+            let body = String::from_utf8(body).unwrap();
+            assert_eq!(code, 406, "{path}: {body}");
+            assert!(body.contains(&format!("only the following media types are accepted: {forms}")), "{path}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_bound_to_what_can_hold_one() {
+    let api = Api::new().await;
+    let base = "/api/v1/namespaces/default";
+    api.create(&format!("{base}/serviceaccounts"), &json!({"metadata": {"name": "robot"}})).await;
+    api.create(&format!("{base}/secrets"), &json!({"metadata": {"name": "top"}})).await;
+    for (version, kind, uid, expected) in [
+        (
+            "v1",
+            "Secret",
+            "x",
+            (
+                409,
+                "Operation cannot be fulfilled on Secret \"top\": the UID in the bound object reference (x) does not match the UID in record. The object might have been deleted and then recreated",
+            ),
+        ),
+        ("v1", "ConfigMap", "", (400, "cannot bind token to object of type /v1, Kind=ConfigMap")),
+        ("apps/v1", "Secret", "", (400, "cannot bind token to object of type apps/v1, Kind=Secret")),
+        ("a/b/c", "Job", "", (400, "cannot bind token to object of type /, Kind=Job")),
+        ("v1", "Secret", "", (201, "")),
+        ("", "Secret", "", (201, "")),
+    ] {
+        let reference = json!({"apiVersion": version, "kind": kind, "name": "top", "uid": uid});
+        let asked = json!({"spec": {"boundObjectRef": reference}});
+        let (code, answer) = api.post(&format!("{base}/serviceaccounts/robot/token"), &asked).await;
+        assert_eq!((code, answer["message"].as_str().unwrap_or_default()), expected, "{version} {kind} {uid}");
+    }
+}
+
+/// The samples of a metric: what is behind its name.
+fn samples<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let of = |line: &'a str| line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']));
+    text.lines().filter_map(of).collect()
+}
+
+#[tokio::test]
+async fn metrics_that_every_api_server_has_are_there() {
+    let api = Api::new().await;
+    api.get("/api/v1/namespaces/default/endpoints").await;
+    api.get("/api/v1/namespaces/default/pods").await;
+    let (_, text) = api.get("/metrics").await;
+    let text = text.as_str().unwrap();
+    for name in [
+        "process_start_time_seconds",
+        "process_cpu_seconds_total",
+        "process_open_fds",
+        "process_max_fds",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "etcd_request_duration_seconds_sum",
+        "etcd_request_duration_seconds_count",
+        "apiserver_storage_size_bytes",
+    ] {
+        let values = samples(text, name);
+        assert_eq!(values.len(), 1, "{name}: {values:?}");
+        let value: f64 = values[0].rsplit(' ').next().unwrap().parse().unwrap();
+        // Nothing of this server is on a disk, and it has just begun.
+        let may_be_none = ["apiserver_storage_size_bytes", "process_cpu_seconds_total"].contains(&name);
+        assert!(value > 0.0 || may_be_none, "{name} {value}");
+    }
+    let started: f64 = samples(text, "process_start_time_seconds")[0].trim().parse().unwrap();
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!((now - started).abs() < 24.0 * 3600.0, "{started} {now}");
+    let deprecated = samples(text, "apiserver_requested_deprecated_apis");
+    let expected = "{group=\"\",version=\"v1\",resource=\"endpoints\",subresource=\"\",removed_release=\"\"} 1";
+    assert_eq!(deprecated, [expected]);
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { data_dir: Some(directory.path().to_owned()), ..Options::default() };
+    let api = Api { server: Server::start(options).await.unwrap(), ..api };
+    let (_, text) = api.get("/metrics").await;
+    let [size] = samples(text.as_str().unwrap(), "apiserver_storage_size_bytes")[..] else { panic!("{text}") };
+    assert!(size.rsplit(' ').next().unwrap().parse::<u64>().unwrap() > 0, "{size}");
 }

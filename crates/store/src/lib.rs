@@ -47,5 +47,5 @@ pub use error::{CommitError, OpenError, ReadError, WatchError};
 pub use model::{Committed, Entry, Event, EventKind, Expect, KeyRange, List, Memo, Op, Transaction, Value};
 pub use options::{Limits, Options, Window};
 pub use state::View;
-pub use store::{Stats, Store, TableStats};
+pub use store::{Durations, Stats, Store, TableStats};
 pub use watch::Watch;

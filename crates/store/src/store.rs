@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) queue: Queue,
     pub(crate) engine_stats: Mutex<EngineStats>,
+    /// How long it took to make batches durable, or to fail to.
+    pub(crate) appends: Mutex<Durations>,
     /// Why the last write was not made durable, and when; none once one was.
     pub(crate) trouble: Mutex<Option<(Instant, Arc<std::io::Error>)>>,
     pub(crate) wakers: Wakers,
@@ -86,6 +88,7 @@ impl Store {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.limits.clone()),
             engine_stats: Mutex::new(engine.stats()),
+            appends: Mutex::default(),
             trouble: Mutex::default(),
             options,
             state: RwLock::new(state),
@@ -219,7 +222,7 @@ impl Store {
             };
             (table.name.clone(), stats)
         });
-        Stats { revision: state.revision, tables: tables.collect(), engine }
+        Stats { revision: state.revision, tables: tables.collect(), engine, appends: *self.0.shared.appends.lock() }
     }
 
     /// Ends the store for all its clones: commits that are queued still happen, watches end, the directory is released.
@@ -254,6 +257,33 @@ pub struct Stats {
     pub tables: BTreeMap<Arc<str>, TableStats>,
     /// The engine's.
     pub engine: EngineStats,
+    /// How long it took to make batches durable, or to fail to.
+    pub appends: Durations,
+}
+
+/// How long something took, time after time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Durations {
+    /// How often it took at most as long as the bound at the same place of [`Durations::BOUNDS`] and longer than the one before.
+    pub buckets: [u64; Durations::BOUNDS.len()],
+    /// How often it happened.
+    pub count: u64,
+    /// Seconds in all.
+    pub sum: f64,
+}
+
+impl Durations {
+    /// Upper bounds, in seconds: those of a disk, and beyond what anybody has patience for.
+    pub const BOUNDS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0, 10.0];
+
+    pub(crate) fn add(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        self.count += 1;
+        self.sum += seconds;
+        if let Some(at) = Durations::BOUNDS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[at] += 1;
+        }
+    }
 }
 
 /// Numbers about a table.

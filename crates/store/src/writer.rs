@@ -194,7 +194,9 @@ impl Writer {
             for event in &batch.events {
                 codec::encode_event(&mut self.buffer, event);
             }
+            let begun = Instant::now();
             let durable = self.engine.append(first.revision, last.revision, &self.buffer);
+            self.shared.appends.lock().add(begun.elapsed());
             self.buffer.shrink_to(1 << 20);
             *self.shared.engine_stats.lock() = self.engine.stats();
             if let Err(failed) = durable {

@@ -1,5 +1,6 @@
 //! Parts of objects with a life of their own: status, scale, tokens, bindings, evictions, finalizers.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -56,11 +57,32 @@ async fn no_node(cx: &Context, container: Option<&str>) -> Result<Status, Status
         if let Some(container) = container {
             choose_container(&object, container)?;
         }
-        if object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() && cx.info.subresource != "proxy" {
+        if cx.info.subresource == "proxy" {
+            check_address(&object)?;
+        } else if object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
             return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
         }
     }
     Ok(needs_node(cx))
+}
+
+/// Refuses a Pod that has no address yet, or one that would lead to a machine's own affairs.
+fn check_address(pod: &Value) -> Result<(), Status> {
+    let status = &pod["status"];
+    // Where both are said, Kubernetes believes the old field.
+    let said = status["podIP"].as_str().filter(|own| !own.is_empty()).or_else(|| status["podIPs"][0]["ip"].as_str());
+    let address = said.and_then(|own| own.parse::<IpAddr>().ok());
+    let is_allowed = address.is_some_and(|own| is_global_unicast(own.to_canonical()));
+    if is_allowed { Ok(()) } else { Err(Status::bad_request("address not allowed")) }
+}
+
+/// As Go means it: private networks count as well.
+fn is_global_unicast(address: IpAddr) -> bool {
+    let is_local = match address {
+        IpAddr::V4(own) => own.is_broadcast() || own.is_link_local(),
+        IpAddr::V6(own) => own.is_unicast_link_local(),
+    };
+    !(is_local || address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
 fn needs_node(cx: &Context) -> Status {
@@ -245,14 +267,14 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let mut node = None;
     let bound = if reference.is_object() {
         let (kind, name) = (text(&reference["kind"]), text(&reference["name"]));
-        let table = match kind.as_str() {
-            "Pod" => "core/pods",
-            "Secret" => "core/secrets",
-            "Node" => "core/nodes",
-            other => {
-                return Err(Status::bad_request(format!(
-                    "cannot bind token for object of type {other:?}: use Pod, Secret or Node"
-                )));
+        let (group, version) = group_version(reference["apiVersion"].as_str().unwrap_or_default());
+        let table = match (group, kind.as_str()) {
+            ("", "Pod") => "core/pods",
+            ("", "Secret") => "core/secrets",
+            ("", "Node") => "core/nodes",
+            _ => {
+                let message = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+                return Err(Status::bad_request(message));
             }
         };
         let key = if kind == "Node" { name.clone() } else { format!("{}/{name}", cx.info.namespace) };
@@ -271,7 +293,8 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
             let why = format!(
                 "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(Status::conflict("", &plural, &name, why));
+            // Kubernetes puts the kind where the resource belongs.
+            return Err(Status::conflict("", &kind, &name, why));
         }
         Some((kind, name, uid))
     } else {
@@ -302,6 +325,15 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     }
     request["status"] = json!({"token": token, "expirationTimestamp": cx.server.time_in(seconds)});
     Ok(shown(cx, 201, &request, TOKEN_REQUEST))
+}
+
+/// Group and version of an apiVersion; of one that is none Kubernetes takes neither.
+fn group_version(said: &str) -> (&str, &str) {
+    match said.split_once('/') {
+        None => ("", said),
+        Some((_, version)) if version.contains('/') => ("", ""),
+        Some(both) => both,
+    }
 }
 
 /// How many seconds kubelets ask for in the name of Pods, by which it is known that it is them.

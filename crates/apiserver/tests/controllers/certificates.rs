@@ -133,8 +133,82 @@ async fn of_several_names_the_last_one_counts() {
     let status = until(&client, "first", |status| status.get("certificate").is_some()).await;
     let pem = STANDARD.decode(status["certificate"].as_str().unwrap()).unwrap();
     let der = CertificateDer::from_pem_slice(&pem).unwrap();
-    let user = conductor_apiserver::auth::authn::user_of_certificate(&der).unwrap();
+    let user = conductor_apiserver::auth::authn::user_of_certificate(&der).unwrap().unwrap();
     assert_eq!(user.name, "system:node:n");
+}
+
+/// A kubeconfig's client with another certificate.
+fn with_certificate(
+    server: &conductor_apiserver::Server,
+    url: &str,
+    certificate: &[u8],
+    key: &KeyPair,
+) -> kube::Config {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.root_cert = Some(vec![CertificateDer::from_pem_slice(server.pki().ca().as_bytes()).unwrap().to_vec()]);
+    config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+    config.auth_info.client_key_data = Some(STANDARD.encode(key.serialize_pem()).into());
+    config
+}
+
+/// The uid of a user goes with their certificate; who has one without a meaning is refused, not nobody in particular.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_say_the_uid_or_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let client = Client::open(directory.path()).await;
+    let listening = client.0.listen(std::net::SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let url = format!("https://{}", listening.address);
+    let read = |file: &str| std::fs::read_to_string(directory.path().join("pki").join(file)).unwrap();
+    let ca = KeyPair::from_pem(&read("ca.key")).unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(&read("ca.crt"), ca).unwrap();
+    for (uid, token, expected) in
+        [("uid-1234", "", Some("uid-1234")), ("", "", None), ("", "Bearer x", None), ("", "Basic x", None)]
+    {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.distinguished_name.push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), uid);
+        params.extended_key_usages.push(rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+        let asker = kube::Client::try_from(with_certificate(&client.0, &url, certificate.as_bytes(), &key)).unwrap();
+        let mut request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+            .header("content-type", "application/json");
+        if !token.is_empty() {
+            request = request.header("authorization", token);
+        }
+        let answer = asker.request::<Value>(request.body(b"{}".to_vec()).unwrap()).await;
+        match (expected, answer) {
+            (Some(uid), Ok(review)) => {
+                let user = &review["status"]["userInfo"];
+                assert_eq!((&user["username"], &user["uid"]), (&json!("jane"), &json!(uid)));
+            }
+            (None, Err(kube::Error::Api(status))) => assert_eq!(status.code, 401, "{token}"),
+            (_, answer) => panic!("{uid} {token}: {answer:?}"),
+        }
+    }
+}
+
+/// What is signed says the names and groups that somebody approved, and nothing else that was asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_chooses_a_uid() {
+    let client = Client::in_memory().await;
+    let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+    let unit = (DnType::OrganizationalUnitName, "unit".into());
+    let asked = request_of(&[
+        (uid, "0".into()),
+        (DnType::OrganizationName, "painters".into()),
+        unit,
+        (DnType::CommonName, "alice".into()),
+    ]);
+    ask(&client, "uid", "kube-apiserver-client", &["client auth"], asked).await;
+    let status = until(&client, "uid", |status| status.get("certificate").is_some()).await;
+    let pem = STANDARD.decode(status["certificate"].as_str().unwrap()).unwrap();
+    let der = CertificateDer::from_pem_slice(&pem).unwrap();
+    let user = conductor_apiserver::auth::authn::user_of_certificate(&der).unwrap().unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("alice", ""));
+    assert!(user.in_group("painters"));
+    let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+    assert_eq!(certificate.subject().to_string(), "O=painters, OU=unit, CN=alice");
 }
 
 /// An old kind of text that Go reads and this server does not.
