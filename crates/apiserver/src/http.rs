@@ -44,9 +44,9 @@ const OTHER_FILES: u64 = 64;
 /// Requests at once on one HTTP/2 connection. A client with more opens another.
 const STREAMS: u32 = 1000;
 /// Headers of one request, and their bytes. Go's servers count only the bytes, up to a MiB; here each connection may hold as
-/// many, and room for each header is made beforehand.
+/// many before anybody has said who they are, and room for each header is made beforehand.
 const HEADERS: usize = 256;
-const HEADER_BYTES: usize = 512 * 1024;
+const HEADER_BYTES: usize = 256 * 1024;
 /// How often a warning is repeated.
 const WARNING: Duration = Duration::from_secs(10);
 

@@ -167,18 +167,24 @@ pub fn sign(
 /// The last byte of the attributes of a subject that Go's certificates know (2.5.4.N): nobody gives themselves another, such as a uid.
 const KNOWN: [u8; 9] = [3, 5, 6, 7, 8, 9, 10, 11, 17];
 
-/// A subject as it was asked for, with the attributes that are known.
+/// A subject as it was asked for, with the attributes that are known. One whose text is written in a way of its own could read otherwise
+/// when it is written anew: it is left out, too.
 fn subject(asked: &X509Name<'_>) -> Vec<u8> {
     let is_known = |own: &&AttributeTypeAndValue<'_>| matches!(own.attr_type().as_bytes(), [0x55, 0x04, last] if KNOWN.contains(last));
     if asked.iter_attributes().all(|own| is_known(&own)) {
         return asked.as_raw().to_vec();
     }
+    let is_plain = |own: &&AttributeTypeAndValue<'_>| {
+        let header = &own.attr_value().header;
+        header.is_universal() && header.is_primitive() && header.tag().0 <= 30
+    };
     let written = |own: &AttributeTypeAndValue<'_>| {
         let (id, value) = (own.attr_type().as_bytes(), own.attr_value());
         sequence(&[&tlv(0x06, id), &tlv(u8::try_from(value.tag().0).unwrap_or_default(), value.data)])
     };
-    let part =
-        |own: &RelativeDistinguishedName<'_>| -> Vec<Vec<u8>> { own.iter().filter(is_known).map(written).collect() };
+    let part = |own: &RelativeDistinguishedName<'_>| -> Vec<Vec<u8>> {
+        own.iter().filter(is_known).filter(is_plain).map(written).collect()
+    };
     let parts = asked.iter_rdn().map(part).filter(|part| !part.is_empty());
     tlv(0x30, &parts.map(|part| tlv(0x31, &part.concat())).collect::<Vec<_>>().concat())
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::scenario::Scenario;
 use common::{Cluster, PATIENCE};
 use conductor_claims::lifecycle::{RESOURCE_UID, SYSTEM_NAMESPACE, Target};
-use conductor_claims::types::{ResourceType, access, builtin_types};
+use conductor_claims::types::{ResourceType, access, builtin_types, managing};
 use conductor_managers::{Api, Managers, Options, install};
 use conductor_testkit::{KUBECONFIG, Plane, skip};
 use http::Method;
@@ -55,6 +55,10 @@ async fn scenarios_on_a_real_kubernetes() {
             continue;
         }
         let cluster = Cluster::of(client.clone());
+        for kind in scenario.made_types() {
+            // whoever makes a type gives it to the managers
+            api.apply(&managing(&kind)).await.expect("a role");
+        }
         // as `conductor manager --volumes` runs them
         let options = Options { types: true, volumes: !given, workers: 4, ..Options::default() };
         let managers = Managers::start(account.clone(), options).await.expect("managers");

@@ -30,6 +30,13 @@ struct Guarded {
     left_out: HashSet<String>,
 }
 
+/// Whether an API server asks who writes a policy or binds it whether they may read its parameters, and does not know yet what these are.
+/// Kubernetes hears of a new kind within half a minute; until then one would have to be able to read everything.
+fn is_early(failure: &Failure) -> bool {
+    let unknown = ["to determine minimum required permissions", "on all objects of the referenced paramKind"];
+    unknown.iter().any(|said| failure.message.contains(said))
+}
+
 fn path(name: &str) -> String {
     format!("/apis/{API_VERSION}/resourcetypes/{name}")
 }
@@ -134,17 +141,19 @@ impl Types {
             self.say(object, Condition::new("Ready", false, "NotAllowed", message.clone())).await?;
             return Err(Failure { code: 403, reason: "Forbidden".into(), message });
         }
+        // policies speak of the classes
+        self.cx.api.until_served(&kind.api_version(), &kind.names.class).await?;
         // nobody has a right to what nothing guards yet
         let (bindings, others): (Vec<Value>, Vec<Value>) =
             access(&kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
         let (roles, policies): (Vec<Value>, Vec<Value>) =
             others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
-        let without = self.guard(policies).await?.left_out;
-        let bindings = bindings.into_iter().filter(|own| !without.contains(text(&own["spec"]["policyName"])));
-        let early = self.guard(bindings.collect()).await?.early;
+        let Guarded { mut early, left_out } = self.guard(policies).await?;
+        let bindings = bindings.into_iter().filter(|own| !left_out.contains(text(&own["spec"]["policyName"])));
+        early.extend(self.guard(bindings.collect()).await?.early);
         self.guard(roles).await?;
         // whoever reads that a type is served can make a claim of it
-        for own in [&kind.names.class, &kind.names.resource, &kind.names.claim] {
+        for own in [&kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;
         }
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
@@ -191,10 +200,7 @@ impl Types {
             guards.into_iter().map(|guard| async move { (self.cx.api.apply(&guard).await, guard) }).collect();
         while let Some((result, guard)) = applied.next().await {
             match result {
-                // Kubernetes asks whether who binds a policy may read its parameters, and hears of a new kind within half a minute
-                Err(failure) if failure.message.contains("to determine minimum required permissions") => {
-                    guarded.early.push(guard);
-                }
+                Err(failure) if is_early(&failure) => guarded.early.push(guard),
                 // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
                 Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
                     let name = text(&guard["metadata"]["name"]);

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use conductor_claims::lifecycle::Target;
-use conductor_claims::types::read_yaml;
+use conductor_claims::types::{ResourceType, read_yaml};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -215,6 +215,23 @@ impl Scenario {
             }
         }
         all
+    }
+
+    /// The types that it makes, as far as they can be read.
+    pub fn made_types(&self) -> Vec<ResourceType> {
+        fn collect(value: &Value, found: &mut Vec<ResourceType>) {
+            if value["kind"] == "ResourceType" {
+                found.extend(ResourceType::parse(value));
+            }
+            match value {
+                Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+                Value::Object(fields) => fields.values().for_each(|field| collect(field, found)),
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        collect(&self.content, &mut found);
+        found
     }
 
     /// Whether it needs the built-in types.
