@@ -138,10 +138,12 @@ fn with_a_full_disk_what_is_there_is_served_again() {
     std::fs::create_dir(&data).expect("is made");
     std::fs::create_dir(&small).expect("is made");
     // What a stop leaves preallocated is cut off by the next start, which makes a little room below the data directory: so
-    // the kubeconfig is on a file system of its own, where there is none.
+    // the kubeconfig is on a file system of its own, where there is none. Each start has a log of its own: what an earlier one said of
+    // being ready would be read before the shell has emptied it.
     let script = r#"
-        up() { "$1" up --listen 127.0.0.1:0 --data-dir "$0/own" --kubeconfig "$2/kubeconfig" >"$3" 2>&1 & pid=$!
-            until grep -q "is ready\|^error" "$3"; do sleep 0.1; done; }
+        up() { rm -f "$3"
+            "$1" up --listen 127.0.0.1:0 --data-dir "$0/own" --kubeconfig "$2/kubeconfig" >"$3" 2>&1 & pid=$!
+            until grep -qs "is ready\|^error" "$3"; do sleep 0.1; done; }
         mount -t tmpfs -o size=48m none "$0" && mount -t tmpfs -o size=64k none "$2" || exit 9
         up "$@"; kill -9 $pid; wait $pid
         for full in "$0" "$2"; do dd if=/dev/zero of="$full/ballast" bs=4k 2>/dev/null; done
