@@ -86,6 +86,9 @@ impl Server {
         if let Some(class) = noted.class.take() {
             class.tell(response.headers_mut());
         }
+        if let Some(warning) = noted.warning {
+            warn(response.headers_mut(), warning);
+        }
         if let Some(id) = noted.record.as_ref().and_then(|record| HeaderValue::from_str(record.id()).ok()) {
             response.headers_mut().insert("audit-id", id);
         }
@@ -127,12 +130,18 @@ impl Server {
             Ok(time) => time,
             Err(status) => return inner.status_response(&status, refusals, &parts.headers),
         };
-        let user = match inner.authenticate(&parts) {
+        let (user, held) = inner.authenticate(&parts);
+        if let Some(held) = &held {
+            held.mark(inner).await;
+            noted.warning = held.warning();
+        }
+        let user = match user {
             Ok(user) => user,
             Err(status) => {
                 noted.record = inner.audit.as_ref().and_then(|audit| {
                     audit.unauthenticated(&info, &parts, inner.audit_id(&parts.headers), inner.now_precisely())
                 });
+                noted.annotate(held.map(|held| held.annotation()));
                 return inner.status_response(&status, refusals, &parts.headers);
             }
         };
@@ -146,6 +155,7 @@ impl Server {
             let now = inner.now_precisely();
             (noted.record, noted.operations) =
                 audit.begin(&real, &acting, &info, &parts, inner.audit_id(&parts.headers), now.clone());
+            noted.annotate(held.map(|held| held.annotation()));
             if let Some(record) = &mut noted.record {
                 audit.stage(record, "RequestReceived", now).await;
             }
@@ -365,11 +375,7 @@ impl Inner {
         }
         let headers = response.headers_mut();
         for warning in warnings {
-            let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
-                headers.append(header::WARNING, value);
-            }
+            warn(headers, &warning);
         }
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if let Ok(id) = HeaderValue::from_str(&self.audit_id(asked)) {
@@ -382,6 +388,15 @@ impl Inner {
             *response.body_mut() = Body::empty();
         }
         response
+    }
+}
+
+/// Tells who is answered something beside the answer.
+fn warn(headers: &mut HeaderMap, text: &str) {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+    if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+        headers.append(header::WARNING, value);
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Noted {
     pub operations: Option<Operations>,
     /// Whose turn it is by.
     pub class: Option<Class>,
+    /// What who is answered is told because of how they said who they are.
+    pub warning: Option<&'static str>,
     /// Who is answered.
     pub user: Option<Arc<User>>,
     /// Kept until it is logged: the log has the body, and whoever floods it waits for it.
@@ -38,7 +40,23 @@ impl Noted {
     /// Nothing yet.
     pub fn new(server: &Server) -> Noted {
         let server = server.clone();
-        Noted { server, record: None, operations: None, class: None, user: None, place: None, gone: false }
+        Noted {
+            server,
+            record: None,
+            operations: None,
+            class: None,
+            warning: None,
+            user: None,
+            place: None,
+            gone: false,
+        }
+    }
+
+    /// Tells the audit log something beside.
+    pub fn annotate(&mut self, annotations: impl IntoIterator<Item = (String, String)>) {
+        if let Some(record) = &mut self.record {
+            record.annotate(annotations);
+        }
     }
 
     /// Whether the audit log is to be told how it ends.

@@ -34,7 +34,7 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
             review["metadata"] = json!({"creationTimestamp": cx.server.now()});
             review["status"] = json!({"userInfo": cx.user.to_json()});
         }
-        ("authentication.k8s.io", "tokenreviews") => token_review(cx, &mut review)?,
+        ("authentication.k8s.io", "tokenreviews") => token_review(cx, &mut review).await?,
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
             review["status"] = access(cx, &cx.user.clone(), &review["spec"]);
         }
@@ -68,7 +68,7 @@ pub async fn run(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     Ok(answer(201, renderer.value(&review), content_type(cx)))
 }
 
-fn token_review(cx: &Context, review: &mut Value) -> Result<(), Status> {
+async fn token_review(cx: &Context, review: &mut Value) -> Result<(), Status> {
     let token = review["spec"]["token"].as_str().unwrap_or_default().to_owned();
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
@@ -80,7 +80,13 @@ fn token_review(cx: &Context, review: &mut Value) -> Result<(), Status> {
         .filter_map(Value::as_str)
         .map(str::to_owned)
         .collect();
-    review["status"] = match cx.server.user_of_token(&token, &audiences) {
+    let shown = cx.server.shown(&token, &audiences);
+    if let Some(held) = &shown.held {
+        held.mark(&cx.server).await;
+        held.warning().into_iter().for_each(|text| cx.warn(text));
+        cx.annotations.lock().extend([held.annotation()]);
+    }
+    review["status"] = match shown.owner {
         Some((user, audiences)) => {
             let mut status = json!({"authenticated": true, "user": user.to_json()});
             let audiences = if audiences.is_empty() { vec![cx.server.tokens.issuer().to_owned()] } else { audiences };

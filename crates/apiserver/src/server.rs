@@ -18,12 +18,11 @@ use tokio::sync::watch;
 
 use crate::admission::Admission;
 use crate::audit::Audit;
-use crate::auth::accounts;
 use crate::auth::authn::{self, TokenFile};
 use crate::auth::authz::Authorizer;
 use crate::auth::nodes::Nodes;
 use crate::auth::rbac::Rbac;
-use crate::auth::tokens::{TokenError, Tokens};
+use crate::auth::tokens::Tokens;
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::context::Context;
@@ -123,9 +122,8 @@ pub struct Inner {
     pub pki: Pki,
     /// Service-account tokens.
     pub tokens: Tokens,
-    token_file: TokenFile,
+    pub(crate) token_file: TokenFile,
     /// Tokens in Secrets that were used.
-    pub(crate) used_tokens: accounts::Used,
     /// What happened, in numbers.
     pub metrics: Metrics,
     random: SystemRandom,
@@ -211,7 +209,6 @@ impl Server {
             pki,
             tokens,
             token_file,
-            used_tokens: Default::default(),
             metrics: Metrics::default(),
             random: SystemRandom::new(),
             turns: Default::default(),
@@ -297,53 +294,6 @@ impl Inner {
     pub fn change_catalog(&self, catalog: Catalog) {
         *self.catalog.write() = Arc::new(catalog);
         self.generation.fetch_add(1, Ordering::Release);
-    }
-
-    pub(crate) fn authenticate(&self, parts: &http::request::Parts) -> Result<Arc<User>, Status> {
-        if let Some(user) = parts.extensions.get::<Arc<User>>() {
-            return Ok(user.clone());
-        }
-        // A certificate goes before a token, and a token that is none matters only to who has nothing else.
-        let peer = parts.extensions.get::<crate::http::Peer>();
-        if let Some(user) = peer.and_then(|peer| peer.user.clone()) {
-            return Ok(user);
-        }
-        match authn::bearer(&parts.headers) {
-            Some(token) => {
-                let user = self.user_of_token(token, &[]).map(|(user, _)| user);
-                user.ok_or_else(|| Status::unauthorized("Unauthorized"))
-            }
-            None if peer.is_some_and(|peer| peer.is_unclear) => Err(Status::unauthorized("Unauthorized")),
-            None => Ok(User::anonymous()),
-        }
-    }
-
-    /// Whose token it is, and for which of the audiences.
-    pub fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(Arc<User>, Vec<String>)> {
-        if let Some(user) = self.token_file.user(token) {
-            // such a token is for this server alone
-            let own = |audience: &&String| *audience == self.tokens.issuer();
-            let confirmed: Vec<String> = audiences.iter().filter(own).cloned().collect();
-            return (audiences.is_empty() || !confirmed.is_empty()).then_some((user, confirmed));
-        }
-        let now = self.now_seconds();
-        let verified = match audiences {
-            [] => self.tokens.verify_own(token, now),
-            audiences => self.tokens.verify(token, audiences, now).map(Arc::new),
-        };
-        let claims = match verified {
-            Ok(claims) => claims,
-            Err(TokenError::Foreign) => return None,
-            Err(error) => {
-                tracing::debug!(%error, "a token was refused");
-                return None;
-            }
-        };
-        if let Err(why) = accounts::check(&self.store, &self.used_tokens, &claims, token, now, || self.today()) {
-            tracing::debug!(why, "a token was refused");
-            return None;
-        }
-        Some((claims.user(), claims.audiences.clone()))
     }
 
     /// Seconds since 1970.

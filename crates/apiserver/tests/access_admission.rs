@@ -234,6 +234,12 @@ async fn services_get_addresses_and_ports_of_their_own() {
     assert_eq!(code, 200, "{kept}");
     assert!(made["spec"]["ports"][0]["nodePort"].is_i64());
     assert_eq!(kept["spec"]["ports"], made["spec"]["ports"]);
+    // It may give them back, and then they are free again.
+    let fewer = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let (code, fewer) = world.admin("PUT", &format!("{path}/balancer"), &service("balancer", fewer)).await;
+    assert!(code == 200 && fewer["spec"]["ports"][0].get("nodePort").is_none(), "{fewer}");
+    let given = &made["spec"]["ports"][0]["nodePort"];
+    world.make(path, service("finder", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": given}]}))).await;
     // Of old clients, who know only one of the two fields, neither is in the way.
     world.make(path, service("headless", json!({"clusterIP": "None"}))).await;
     let external = json!({"type": "ExternalName", "externalName": "x.example.com", "clusterIP": "None"});

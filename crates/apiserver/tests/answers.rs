@@ -456,8 +456,12 @@ async fn a_watch_as_yaml_is_told_of_all_forms_that_events_come_in() {
 async fn a_token_is_bound_to_what_can_hold_one() {
     let api = Api::new().await;
     let base = "/api/v1/namespaces/default";
-    api.create(&format!("{base}/serviceaccounts"), &json!({"metadata": {"name": "robot"}})).await;
+    for account in ["robot", "other"] {
+        api.create(&format!("{base}/serviceaccounts"), &json!({"metadata": {"name": account}})).await;
+    }
     api.create(&format!("{base}/secrets"), &json!({"metadata": {"name": "top"}})).await;
+    let pod = json!({"metadata": {"name": "top"}, "spec": {"serviceAccountName": "other", "containers": [{"name": "c", "image": "i"}]}});
+    api.create(&format!("{base}/pods"), &pod).await;
     for (version, kind, uid, expected) in [
         (
             "v1",
@@ -467,6 +471,12 @@ async fn a_token_is_bound_to_what_can_hold_one() {
                 409,
                 "Operation cannot be fulfilled on Secret \"top\": the UID in the bound object reference (x) does not match the UID in record. The object might have been deleted and then recreated",
             ),
+        ),
+        (
+            "v1",
+            "Pod",
+            "x",
+            (400, "cannot bind token for serviceaccount \"robot\" to pod running with different serviceaccount name."),
         ),
         ("v1", "ConfigMap", "", (400, "cannot bind token to object of type /v1, Kind=ConfigMap")),
         ("apps/v1", "Secret", "", (400, "cannot bind token to object of type apps/v1, Kind=Secret")),

@@ -110,3 +110,35 @@ async fn a_node_writes_about_itself_and_its_pods() {
         assert_eq!(code, expected, "{name}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_node_gets_tokens_for_those_whom_the_volumes_of_its_pods_name() {
+    let world = world().await;
+    let one = node("one");
+    let driver = json!({"metadata": {"name": "d.example.com"}, "spec": {"tokenRequests": [{"audience": "vault"}]}});
+    world.make("/apis/storage.k8s.io/v1/csidrivers", driver).await;
+    let sources = json!([{"serviceAccountToken": {"path": "t", "audience": "shop"}}]);
+    let nothing = json!({"name": "n", "csi": {"driver": "none.example.com"}});
+    let unbound = json!({"name": "u", "persistentVolumeClaim": {"claimName": "none"}});
+    let volumes = json!([nothing, unbound, {"name": "d", "csi": {"driver": "d.example.com"}}, {"name": "p", "projected": {"sources": sources}}]);
+    world.make(PODS, pod("broken", "one", volumes)).await;
+    world.make(PODS, pod("plain", "one", json!([{"name": "d", "csi": {"driver": "d.example.com"}}]))).await;
+    let missing = "error validating audience \"other\": [csidriver.storage.k8s.io \"none.example.com\" not found, persistentvolumeclaim \"none\" not found]";
+    let stranger = "audience \"other\" not found in pod spec volume, system:node:one is not authorized to request tokens for this audience";
+    let tokens = "/api/v1/namespaces/a/serviceaccounts/default/token";
+    for (name, audience, expected) in [
+        ("broken", "vault", None),
+        ("broken", "shop", None),
+        ("broken", "other", Some(missing)),
+        ("plain", "vault", None),
+        ("plain", "other", Some(stranger)),
+    ] {
+        let uid = world.admin("GET", &format!("{PODS}/{name}"), &Value::Null).await.1["metadata"]["uid"].clone();
+        let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
+        let asked = json!({"spec": {"audiences": [audience], "boundObjectRef": reference}});
+        let (code, answer) = world.send(&one, "POST", tokens, &asked).await;
+        assert_eq!(code, if expected.is_some() { 403 } else { 201 }, "{name} {audience}: {answer}");
+        let said = answer["message"].as_str().unwrap_or_default();
+        assert!(said.ends_with(expected.unwrap_or_default()), "{name} {audience}: {said}");
+    }
+}

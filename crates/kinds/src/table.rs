@@ -226,6 +226,7 @@ impl Reader {
                     field.merge.merge = true;
                     field.merge.key = Some(key).filter(|key| !key.is_empty()).map(Box::from);
                 }
+                ("replace", _) => field.merge.replace = true,
                 ("t", _) => field.merge.retain_keys = true,
                 ("i", inlined) => {
                     let (numbers, names) = inlined.split_once(':').expect("numbers and names");

@@ -277,3 +277,15 @@ pub(crate) fn is_printable(c: char) -> bool {
 
 /// All mistakes of an object, in the order they were found.
 pub type Errors = Vec<Error>;
+
+/// Several mistakes as one text: `[a: Required value, b: Required value]`.
+pub fn aggregate(errors: &[Error]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) }
+}

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 # s type values: a string with a name of its own. m, l type of: a map, a list with a name of its own (w: protobuf wraps it).
 # k group/version kind type: a kind; core is the group without a name.
 # flags: e omitempty, z omitzero, p pointer, r required, a atomic, g granular though its type is atomic, - none. attributes: k=list keys, set, m=merge key (or m),
-# t retain keys, i=protobuf numbers:names of the inlined structs around it, d=default.
+# replace (not merged), t retain keys, i=protobuf numbers:names of the inlined structs around it, d=default.
 ";
 
 /// Group versions that are served nowhere but spoken: webhooks, discovery, tables.
@@ -183,7 +183,8 @@ impl Table<'_> {
                 "merge" if string("patchMergeKey").is_empty() => text.push_str(" m"),
                 "merge" => write!(text, " m={}", string("patchMergeKey"))?,
                 "retainKeys" => text.push_str(" t"),
-                "replace" | "" => {}
+                "replace" => text.push_str(" replace"),
+                "" => {}
                 other => bail!("unknown patch strategy {other}"),
             }
         }

@@ -1,15 +1,14 @@
 //! Whether what a service account's token was made for is still there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::time::Time;
-use parking_lot::Mutex;
 use serde::Deserialize;
 use store::Store;
-use tokio::sync::Notify;
 
+use super::shown::Held;
 use super::tokens::Claims;
 
 /// Service accounts in the store.
@@ -32,6 +31,13 @@ struct Object {
     metadata: Meta,
     r#type: String,
     data: Option<BTreeMap<String, String>>,
+    secrets: Option<Vec<Named>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -54,16 +60,15 @@ impl Meta {
     }
 }
 
-/// Why a token that was signed here is not good, or `Ok`: it dies with its account and with what it is bound to, and one of a Secret
-/// is good only while that Secret holds it.
+/// Why a token that was signed here is not good, or the Secret that holds it: it dies with its account and with what it is bound
+/// to, and one of a Secret is good only while that Secret holds it and is not labelled as no longer valid.
 pub fn check(
     store: &Store,
-    used: &Used,
     claims: &Claims,
     token: &str,
     now: i64,
     today: impl Fn() -> String,
-) -> Result<(), &'static str> {
+) -> Result<Option<Held>, &'static str> {
     let get = |table: &str, key: &str| -> Option<Object> { serde_json::from_slice(&store.get(table, key)?.value).ok() };
     let account = get(ACCOUNTS, &format!("{}/{}", claims.namespace, claims.name)).ok_or("its account is gone")?;
     if account.metadata.uid != claims.uid {
@@ -82,7 +87,7 @@ pub fn check(
             return Err("what it is bound to is deleted");
         }
     }
-    let Some(name) = &claims.secret else { return Ok(()) };
+    let Some(name) = &claims.secret else { return Ok(None) };
     if account.metadata.deletion_timestamp.is_some() {
         return Err("its account is being deleted");
     }
@@ -100,38 +105,14 @@ pub fn check(
     if held.and_then(|held| STANDARD.decode(held).ok()).is_none_or(|held| held != token.as_bytes()) {
         return Err("its Secret holds another token");
     }
-    if !secret.metadata.label(INVALID_SINCE).is_empty() {
-        return Err("its Secret is labelled as no longer valid");
-    }
-    if secret.metadata.label(LAST_USED) != today() {
-        used.note(key);
-    }
-    Ok(())
-}
-
-/// Secrets whose token was used for the first time today: the controller of tokens labels them.
-#[derive(Default)]
-pub struct Used {
-    keys: Mutex<BTreeSet<String>>,
-    noted: Notify,
-}
-
-impl Used {
-    fn note(&self, key: String) {
-        if self.keys.lock().insert(key) {
-            self.noted.notify_one();
-        }
-    }
-
-    /// Waits until there are some.
-    pub async fn noted(&self) {
-        self.noted.notified().await;
-    }
-
-    /// Which they are.
-    pub fn take(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.keys.lock())
-    }
+    Ok(Some(Held {
+        namespace: claims.namespace.clone(),
+        name: name.clone(),
+        is_listed: account.secrets.iter().flatten().any(|own| own.name == *name),
+        is_invalid: !secret.metadata.label(INVALID_SINCE).is_empty(),
+        is_marked: secret.metadata.label(LAST_USED) == today(),
+        uid: secret.metadata.uid,
+    }))
 }
 
 #[cfg(test)]

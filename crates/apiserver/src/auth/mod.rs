@@ -6,4 +6,5 @@ pub mod authz;
 pub mod followed;
 pub mod nodes;
 pub mod rbac;
+pub mod shown;
 pub mod tokens;

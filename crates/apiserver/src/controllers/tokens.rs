@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use store::{Entry, EventKind};
 
 use super::follow::{Follow, News};
-use crate::auth::accounts::{ACCOUNTS, LAST_USED, SECRETS, TOKEN_TYPE};
+use crate::auth::accounts::{ACCOUNTS, SECRETS, TOKEN_TYPE};
 use crate::local::Local;
 use crate::plan::parse_stored;
 use crate::server::Server;
@@ -38,18 +38,11 @@ pub async fn run(server: Server) {
                 state.gone.insert((account, secret));
             }
         }
-        for key in server.0.used_tokens.take() {
-            // Tomorrow is another day.
-            again(mark_used(&server, &local, &key).await);
-        }
         if !state.due.is_empty() || !state.gone.is_empty() {
             tokio::time::sleep(RETRY).await;
             continue;
         }
-        tokio::select! {
-            () = follow.changed() => {}
-            () = server.0.used_tokens.noted() => {}
-        }
+        follow.changed().await;
     }
 }
 
@@ -182,11 +175,4 @@ async fn unlist(server: &Server, local: &Local, account: &str, secret: &str) -> 
         Err(status) if status.code == 409 => Err(Status::internal(status)),
         result => result.map(drop),
     }
-}
-
-/// Labels a Secret with the day on which its token was last used.
-async fn mark_used(server: &Server, local: &Local, key: &str) -> Result<(), Status> {
-    let Some(secret) = read(server, SECRETS, key)? else { return Ok(()) };
-    let patch = json!({"metadata": {"uid": secret["metadata"]["uid"], "labels": {LAST_USED: server.0.today()}}});
-    local.merge(&path(key, "secrets"), &patch).await.map(drop)
 }

@@ -10,6 +10,7 @@ mod in_use;
 mod ingress;
 mod limits;
 mod namespaces;
+pub mod node_tokens;
 pub mod nodes;
 mod on_node;
 mod parameters;

@@ -1,18 +1,15 @@
 //! `NodeRestriction`: what a node writes is about itself and the Pods that are on it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use machinery::status::Status;
 use serde_json::{Map, Value};
 
 use super::{Plugin, forbidden};
 use crate::admission::{Attributes, Operation};
-use crate::auth::authz::{Authorizer, Decision};
-use crate::auth::nodes::graph::{MIRROR, Used, claim_of, is_mirror, used};
+use crate::auth::nodes::graph::{MIRROR, Used, is_mirror, used};
 use crate::auth::nodes::node_of;
 use crate::context::Context;
-use crate::request::RequestInfo;
 
 const PODS: &str = "core/pods";
 const NODES: &str = "core/nodes";
@@ -318,89 +315,5 @@ pub fn may_evict(cx: &Context) -> Result<(), Status> {
             let why = format!("node {node} can only evict pods with spec.nodeName set to itself");
             Err(Status::forbidden("", "pods", &cx.info.name, why))
         }
-    }
-}
-
-/// Whether a node may have a token: for a Pod that is on it, and for whom that Pod's volumes say.
-pub fn may_have_token(cx: &Context, request: &Value) -> Result<(), Status> {
-    let Some(node) = node_of(&cx.user) else { return Ok(()) };
-    let refuse = |why: String| Status::forbidden("", "serviceaccounts", &cx.info.name, why);
-    let bound = &request["spec"]["boundObjectRef"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (name, uid) = (text(&bound["name"]), text(&bound["uid"]));
-    if bound["apiVersion"] != "v1" || bound["kind"] != "Pod" || name.is_empty() {
-        return Err(refuse("node requested token not bound to a pod".into()));
-    }
-    if uid.is_empty() {
-        return Err(refuse("node requested token with a pod binding without a uid".into()));
-    }
-    let get = |table: &str, key: &str| {
-        let entry = cx.server.store.get(table, key)?;
-        crate::plan::parse_stored(&entry).ok()
-    };
-    let namespace = &cx.info.namespace;
-    let Some(pod) = get(PODS, &format!("{namespace}/{name}")) else {
-        return Err(Status::not_found("", "pod", &name));
-    };
-    if pod["metadata"]["uid"] != *uid {
-        return Err(refuse(format!(
-            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
-        )));
-    }
-    if pod["spec"]["nodeName"] != node {
-        return Err(refuse("node requested token bound to a pod scheduled on a different node".into()));
-    }
-    let audiences = request["spec"]["audiences"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let audience = match audiences {
-        [] => "",
-        [one] => one.as_str().unwrap_or_default(),
-        _ => return Err(refuse("node may only request 0 or 1 audiences".into())),
-    };
-    let driver_of = |claim: &str| {
-        let claim = get("core/persistentvolumeclaims", &format!("{namespace}/{claim}"))?;
-        let volume = get("core/persistentvolumes", claim["spec"]["volumeName"].as_str()?)?;
-        Some(text(&volume["spec"]["csi"]["driver"]))
-    };
-    let says = |volume: &Value| {
-        let mut sources = volume["projected"]["sources"].as_array().into_iter().flatten();
-        if sources.any(|source| {
-            let token = &source["serviceAccountToken"];
-            token.is_object() && token["audience"].as_str().unwrap_or_default() == audience
-        }) {
-            return true;
-        }
-        let driver = match () {
-            () if volume["ephemeral"].is_object() => driver_of(&text(&claim_of(&pod, volume))),
-            () if volume["persistentVolumeClaim"].is_object() => {
-                driver_of(&text(&volume["persistentVolumeClaim"]["claimName"]))
-            }
-            () => volume["csi"]["driver"].as_str().map(str::to_owned),
-        };
-        let driver =
-            driver.filter(|driver| !driver.is_empty()).and_then(|name| get("storage.k8s.io/csidrivers", &name));
-        driver.is_some_and(|driver| {
-            let mut requests = driver["spec"]["tokenRequests"].as_array().into_iter().flatten();
-            requests.any(|request| request["audience"].as_str().unwrap_or_default() == audience)
-        })
-    };
-    if pod["spec"]["volumes"].as_array().into_iter().flatten().any(says) {
-        return Ok(());
-    }
-    let info = RequestInfo {
-        is_resource: true,
-        verb: "request-serviceaccounts-token-audience".into(),
-        version: "v1".into(),
-        namespace: namespace.clone(),
-        resource: audience.into(),
-        name: cx.info.name.clone(),
-        ..RequestInfo::default()
-    };
-    let authorizer: &Arc<dyn Authorizer> = &cx.server.authorizer;
-    match authorizer.authorize(&cx.user, &info) {
-        Decision::Allow(_) => Ok(()),
-        Decision::NoOpinion(_) => Err(refuse(format!(
-            "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
-            cx.user.name
-        ))),
     }
 }

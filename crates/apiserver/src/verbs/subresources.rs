@@ -214,7 +214,7 @@ const TOKEN_REQUEST: (&str, &str, &str) = ("authentication.k8s.io", "v1", "Token
 async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
     let options = cx.write_options("CreateOptions")?;
     let mut request = cx.decode_as(body, TOKEN_REQUEST, &options)?;
-    crate::plugins::nodes::may_have_token(cx, &request)?;
+    crate::plugins::node_tokens::may_have(cx, &request)?;
     cx.check_namespace(&request)?;
     let account = stored(cx).await?;
     let (said, own) = (&request["metadata"]["uid"], &account["metadata"]["uid"]);
@@ -281,6 +281,13 @@ async fn token(cx: &Context, body: &Bytes) -> Result<Response<Body>, Status> {
         let plural = format!("{}s", kind.to_lowercase());
         let entry = cx.server.store.get(table, &key).ok_or_else(|| Status::not_found("", &plural, &name))?;
         let object = crate::plan::parse_stored(&entry)?;
+        if kind == "Pod" && object["spec"]["serviceAccountName"] != *cx.info.name {
+            let message = format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                cx.info.name
+            );
+            return Err(Status::bad_request(message));
+        }
         let uid = text(&object["metadata"]["uid"]);
         if kind == "Pod" && object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
             let name = text(&object["spec"]["nodeName"]);

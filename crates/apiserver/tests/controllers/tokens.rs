@@ -3,6 +3,9 @@
 use super::client::Client;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 const BASE: &str = "/api/v1/namespaces/default";
@@ -116,4 +119,38 @@ async fn what_happened_while_nobody_looked_is_made_up_for() {
     }
     client.gone(&format!("{secrets}/of-nobody")).await;
     assert_eq!(client.get(&format!("{secrets}/kept")).await.unwrap(), kept, "what is whole is left alone");
+}
+
+/// Who asks with a token is told so much: the status, the warnings, and what the Secret is labelled with right after.
+async fn used(client: &Client, token: &str, path: &str) -> (u16, Vec<String>, Value) {
+    let request = Request::get("/api").header("authorization", format!("Bearer {token}"));
+    let response = client.0.handle(request.body(Full::new(Bytes::new())).unwrap()).await;
+    let warnings = response.headers().get_all("warning").iter().map(|own| own.to_str().unwrap().to_owned()).collect();
+    let label = client.get(path).await.unwrap()["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"].take();
+    (response.status().as_u16(), warnings, label)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_use_of_a_token_is_on_its_secret_before_there_is_an_answer() {
+    let client = Client::in_memory().await;
+    let today = client.create(&format!("{BASE}/configmaps"), json!({"metadata": {"name": "clock"}})).await;
+    let today = Value::from(&today["metadata"]["creationTimestamp"].as_str().unwrap()[..10]);
+    let listed = json!([{"name": "listed"}]);
+    client.create(&format!("{BASE}/serviceaccounts"), json!({"metadata": {"name": "robot"}, "secrets": listed})).await;
+    let warned = "299 - \"Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.\"";
+    for (name, labels, code, warning) in [
+        ("made", json!({}), 200, None),
+        ("listed", json!({}), 200, Some(warned)),
+        ("revoked", json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}), 401, None),
+    ] {
+        let mut object = secret(name, of("robot"));
+        object["metadata"]["labels"] = labels;
+        client.create(&format!("{BASE}/secrets"), object).await;
+        let path = format!("{BASE}/secrets/{name}");
+        let token = text(&client.until(&path, "whole", is_whole).await.unwrap(), "token");
+        for _ in 0..2 {
+            let warnings = warning.into_iter().map(str::to_owned).collect();
+            assert_eq!(used(&client, &token, &path).await, (code, warnings, today.clone()), "{name}");
+        }
+    }
 }

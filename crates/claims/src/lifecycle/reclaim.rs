@@ -109,7 +109,9 @@ pub(super) fn scrub(scene: &ResourceScene<'_>, plan: &mut Plan) {
         Reclaim::Retain if begun => {}
         Reclaim::Retain | Reclaim::Delete => return reclaim(scene, plan),
     }
-    if copied && answered {
+    // nor does it answer to a number that it was once asked to go beyond
+    let beyond = first["status"]["scrubbed"].as_i64() > wanted.as_i64();
+    if beyond || (copied && answered) {
         return intend_scrub(scene, first, plan);
     }
     if !asked {

@@ -74,10 +74,24 @@ pub(super) fn is_being_scrubbed(implementation: &Value) -> bool {
     asked > 0 && !(done && well) && !is_asked_of_another(implementation)
 }
 
+/// The number under which a scrub was asked of an implementation, whatever became of its `spec.scrub` since.
+fn number_asked(implementation: &Value) -> Option<i64> {
+    let asked = implementation["metadata"]["annotations"][SCRUB_ASKED].as_str()?;
+    asked.split(' ').next()?.parse().ok()
+}
+
+/// Whether the scrub that is intended for a volume was asked of this very implementation.
+pub(super) fn was_asked(volume: &Value, implementation: &Value) -> bool {
+    let intended = volume["metadata"]["annotations"][SCRUB].as_str().and_then(|n| n.parse::<i64>().ok());
+    let asked = number_asked(implementation).filter(|_| !is_asked_of_another(implementation));
+    intended.is_some_and(|intended| asked.is_some_and(|asked| asked >= intended))
+}
+
 /// What to do about a scrub that failed: whoever answered so may never try again by itself.
 pub(super) fn ask_again(implementation: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let next = implementation["spec"]["scrub"].as_i64().unwrap_or(0).saturating_add(1);
+    let seen = [&implementation["spec"]["scrub"], &implementation["status"]["scrubbed"]];
+    let next = seen.into_iter().filter_map(Value::as_i64).max().unwrap_or(0).saturating_add(1);
     let (kind, name) = (text(&implementation["kind"]), text(&implementation["metadata"]["name"]));
     format!("set spec.scrub of {kind} {name} to {next} to have it scrubbed once more, or delete both")
 }
@@ -92,8 +106,7 @@ fn scrub(scene: &VolumeScene<'_>, plan: &mut Plan) {
     };
     // by now it is this volume's, whosever copy it is: what it says is followed
     own(volume, implementation, plan);
-    let asked = implementation["metadata"]["annotations"][SCRUB_ASKED].as_str().unwrap_or_default();
-    let asked = asked.split(' ').next().and_then(|number| number.parse::<i64>().ok());
+    let asked = number_asked(implementation);
     let intended = volume["metadata"]["annotations"][SCRUB].as_str().and_then(|n| n.parse::<i64>().ok());
     if takes_no_scrub(implementation) && intended.is_some() && intended == asked {
         let message = format!(

@@ -10,7 +10,7 @@ use crate::lifecycle::parts::{deleting, phase, reference_to, status_patch, uid};
 use crate::lifecycle::{PROVISIONED_FOR, Plan, Presence, RECORDED, RESOURCE_REF, RESOURCE_UID, condition_of};
 use crate::volumes::keep::keep;
 use crate::volumes::life::{annotated, has_volume, is_known_bound, reference};
-use crate::volumes::reclaim::{SCRUBBING, ask_again, is_being_scrubbed, reclaim, remove};
+use crate::volumes::reclaim::{SCRUBBING, ask_again, is_being_scrubbed, reclaim, remove, was_asked};
 use crate::volumes::{BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, SCRUB};
 
 /// What is to be known about a PersistentVolume.
@@ -84,14 +84,26 @@ fn claimed(scene: &VolumeScene<'_>, claim: &Value, plan: &mut Plan) {
         }
         _ if deleting(volume) => leave(scene, plan),
         // it said Bound once: what it holds is somebody's
+        "Released" | "Failed" if elsewhere && is_others_to_remove(volume) => {}
         "Bound" | "Released" | "Failed" if elsewhere => {
             let message = format!("its claim names {named}: set spec.claimRef to whom it belongs, or to null");
             say(scene, "Released", json!("Misbound"), json!(message), plan);
+        }
+        _ if elsewhere && is_others_to_remove(volume) => {
+            let message =
+                format!("made for a claim that has {named}: who made it removes it, as its reclaim policy says");
+            say(scene, "Released", json!("Released"), json!(message), plan);
         }
         _ if elsewhere => take_back(scene, plan),
         "" | "Pending" if annotated(volume, PROVISIONED_FOR) => take_over(scene, plan),
         _ => offer(scene, plan),
     }
+}
+
+/// Whether somebody else's provisioner made a volume, for its claim alone, and removes it when it is Released.
+fn is_others_to_remove(volume: &Value) -> bool {
+    let delete = volume["spec"]["persistentVolumeReclaimPolicy"].as_str() == Some("Delete");
+    delete && annotated(volume, PROVISIONED_BY) && !is_ours(volume)
 }
 
 /// Takes the reference back from a claim that has another volume. Whom an administrator reserved it for, it stays reserved for by name.
@@ -131,7 +143,7 @@ fn awaits_scrub(scene: &VolumeScene<'_>, plan: &mut Plan) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let asked = &implementation["spec"]["scrub"];
     let failed = condition_of(implementation, "Scrubbed")
-        .filter(|(well, _, _)| !well && implementation["status"]["scrubbed"] == *asked);
+        .filter(|(well, _, _)| !well && implementation["status"]["scrubbed"].as_i64() >= asked.as_i64());
     let why = failed.map(|(_, _, why)| format!("; it failed: {why}; {}", ask_again(implementation)));
     let message = format!(
         "scrub {asked} of {} {} was asked for and is not done: it can be used when it is{}",
@@ -203,10 +215,10 @@ fn leave(scene: &VolumeScene<'_>, plan: &mut Plan) {
     }
 }
 
-/// The claim for which nothing is done to a volume. One that only says that it was bound holds none that is to be scrubbed: what it may
-/// have had is being overwritten, and its word would keep the volume from everybody for nothing.
+/// The claim for which nothing is done to a volume. One that only says that it was bound holds none of which a scrub was asked for: what it
+/// may have had is being overwritten, and its word would keep the volume from everybody for nothing.
 fn holder<'s>(scene: &VolumeScene<'s>) -> Option<&'s Value> {
-    let scrubbed = annotated(scene.volume, SCRUB) || scene.implementation.is_some_and(is_being_scrubbed);
+    let scrubbed = scene.implementation.is_some_and(|own| is_being_scrubbed(own) || was_asked(scene.volume, own));
     scene.named_by.filter(|claim| !scrubbed || is_known_bound(claim))
 }
 

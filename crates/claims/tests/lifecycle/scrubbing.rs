@@ -133,6 +133,27 @@ fn what_is_lost_while_it_is_scrubbed_and_restored_is_not_free() {
     }
 }
 
+/// A copy may be ahead of its resource, and an administrator may have asked for a later scrub: no number is waited for that was passed.
+#[test]
+fn a_scrub_whose_number_was_passed_is_asked_for_anew() {
+    for uid in ["the same", "anew"] {
+        let mut api = used(0);
+        release(&mut api);
+        look(&mut api);
+        look(&mut api);
+        assert_eq!(api.objects[&thing()]["spec"]["scrub"], 1);
+        let passed = json!({"scrubbed": 3, "conditions": [{"type": "Scrubbed", "status": "True"}]});
+        api.patch(&thing(), &json!({"spec": {"scrub": 3}}), false);
+        api.patch(&thing(), &json!({"status": passed}), true);
+        if uid == "anew" {
+            api.objects.get_mut(&thing()).expect("there")["metadata"]["uid"] = json!(uid);
+        }
+        api.settle(&kind());
+        assert_eq!((phase(&api, &r()), scrubbed(&api)), ("Available", Some(true)), "{uid}");
+        assert_eq!(api.objects[&thing()]["status"]["scrubbed"], json!(4), "{uid}");
+    }
+}
+
 /// What is restored holds its data: until it is asked for a scrub itself, an administrator may keep it.
 #[test]
 fn what_is_restored_while_it_is_scrubbed_can_be_kept() {

@@ -347,8 +347,8 @@ fn who_only_says_that_it_was_bound_ends_no_scrub() {
         (0, false, "Released", None),
         (1, false, "Released", None),
         (1, true, "Released", None),
-        (2, false, "Bound", Some(1)),
-        (2, true, "gone", None),
+        (2, false, "Released", None),
+        (2, true, "Released", None),
         (3, false, "Bound", Some(1)),
         (3, true, "gone", Some(1)),
     ] {
@@ -364,6 +364,12 @@ fn who_only_says_that_it_was_bound_ends_no_scrub() {
     // nor where somebody has edited the number of the scrub away
     let (mut api, v, _) = released(3);
     api.patch(&v, &json!({"metadata": {"annotations": {volumes::SCRUB: null}}}), false);
+    api.create(says("1")).expect("created");
+    settle(&mut api);
+    assert_eq!(phase(&api, &v), "Bound");
+    // or there
+    let (mut api, v, thing) = released(3);
+    api.patch(&thing, &json!({"spec": {"scrub": null}}), false);
     api.create(says("1")).expect("created");
     settle(&mut api);
     assert_eq!(phase(&api, &v), "Bound");
@@ -442,5 +448,37 @@ fn a_reservation_outlives_the_bind_that_was_begun_by_it() {
         api.create(pvc("c", "10Gi", Some(""))).expect("created");
         settle(&mut api);
         assert_eq!(api.objects[&claim_key("c")]["spec"]["volumeName"], "v", "{said}");
+    }
+}
+
+/// As on Kubernetes: what another provisioner made for a claim that has another volume by now is Released, for that provisioner to remove;
+/// nobody else gets it.
+#[test]
+fn what_a_provisioner_made_in_vain_is_released() {
+    for (by, policy, becomes) in [
+        ("csi.example", "Delete", "Released"),
+        ("csi.example", "Retain", "Available"),
+        (volumes::PROVISIONER, "Delete", "Available"),
+    ] {
+        for said in ["", "Pending", "Available"] {
+            let mut api = Api::default();
+            api.create(pvc("c", "10Gi", Some(""))).expect("created");
+            let uid = api.objects[&claim_key("c")]["metadata"]["uid"].clone();
+            let reference = json!({"namespace": "apps", "name": "c", "uid": uid});
+            let made = with(pv("v", "10Gi", "", &["ReadWriteOnce"]), "/spec/claimRef", reference.clone());
+            let made = with(made, "/metadata/annotations", json!({volumes::PROVISIONED_BY: by}));
+            api.create(with(made, "/spec/persistentVolumeReclaimPolicy", json!(policy))).expect("created");
+            api.patch(&volume_key("v"), &json!({"status": {"phase": said}}), true);
+            api.create(pv("w", "10Gi", "", &["ReadWriteOnce"])).expect("created");
+            api.patch(&claim_key("c"), &json!({"spec": {"volumeName": "w"}}), false);
+            settle(&mut api);
+            assert_eq!(phase(&api, &volume_key("v")), becomes, "{by}, {policy}, {said}");
+            if becomes == "Released" {
+                assert_eq!(api.objects[&volume_key("v")]["spec"]["claimRef"], reference);
+                api.delete(&claim_key("c"));
+                settle(&mut api);
+                assert_eq!(phase(&api, &volume_key("v")), becomes, "{by}, {policy}, {said}");
+            }
+        }
     }
 }

@@ -13,6 +13,12 @@ fn wants_node_port(service: &Value) -> bool {
     matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer")
 }
 
+/// Whether node ports it does not name are its own all the same; a balancer that is to get none may give them back.
+fn keeps_node_ports(service: &Value) -> bool {
+    text(service, "spec.type") == "NodePort"
+        || wants_node_port(service) && get(service, "spec.allocateLoadBalancerNodePorts") != &json!(false)
+}
+
 /// Whether a load balancer has to ask nodes for the service's health.
 pub(crate) fn wants_health_check(service: &Value) -> bool {
     text(service, "spec.type") == "LoadBalancer" && text(service, "spec.externalTrafficPolicy") == "Local"
@@ -64,7 +70,7 @@ fn keep_allocated(new: &mut Value, old: &Value) {
             }
         }
     }
-    if wants_node_port(new) && wants_node_port(old) {
+    if keeps_node_ports(new) && keeps_node_ports(old) {
         let used = |service: &Value| -> Vec<i64> {
             list(service, "spec.ports").iter().filter_map(|port| int(port, "nodePort")).filter(|n| *n != 0).collect()
         };

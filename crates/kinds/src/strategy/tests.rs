@@ -179,6 +179,22 @@ fn a_service_keeps_what_was_allocated() {
 }
 
 #[test]
+fn node_ports_that_are_not_named_are_kept_unless_none_are_to_be_allocated() {
+    let service = |kind: &str, allocate: Value, port: Value| json!({"spec": {"type": kind, "allocateLoadBalancerNodePorts": allocate, "ports": [{"port": 80, "nodePort": port}]}});
+    for (kind, allocate, kept) in [
+        ("NodePort", Value::Null, true),
+        ("LoadBalancer", Value::Null, true),
+        ("LoadBalancer", json!(true), true),
+        ("LoadBalancer", json!(false), false),
+    ] {
+        let old = service(kind, allocate.clone(), json!(30000));
+        let new = updated("", "Service", old.clone(), service(kind, allocate.clone(), Value::Null));
+        assert_eq!(new["spec"]["ports"][0]["nodePort"] == 30000, kept, "{kind} {allocate}");
+        assert_eq!(updated("", "Service", old.clone(), old.clone())["spec"]["ports"], old["spec"]["ports"]);
+    }
+}
+
+#[test]
 fn a_claims_two_data_sources_agree() {
     let source = json!({"kind": "PersistentVolumeClaim", "name": "x"});
     let claim = created("", "PersistentVolumeClaim", json!({"spec": {"dataSource": source}}));

@@ -258,11 +258,15 @@ pub(super) fn job_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     }
 }
 
-/// The template of a Job that is suspended and runs nothing may be told other resources and another place.
+/// The template of a Job that is suspended, never began or is known to have been halted, and runs nothing may be told other resources and another place.
 fn job_template_update(errors: &mut Errors, spec: &At<'_>, old: &At<'_>) {
     let mut before = old.get("spec.template").clone();
     let now = spec.get("template");
-    if old.flag("spec.suspend") && old.int("status.active") == 0 {
+    let status = old.field("status");
+    let is_suspended =
+        status.items("conditions").any(|one| one.text("type") == "Suspended" && one.text("status") == "True");
+    let stands = is_suspended || !status.has("startTime");
+    if old.flag("spec.suspend") && stands && old.int("status.active") == 0 {
         for field in ["nodeSelector", "tolerations", "schedulingGates"] {
             carry(&mut before, now, "spec", field);
         }

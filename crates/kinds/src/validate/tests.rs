@@ -230,6 +230,27 @@ proptest! {
 }
 
 #[test]
+fn the_template_of_a_job_changes_while_it_stands_still() {
+    let job = |cpu: &str, status: &Value| {
+        let limits = json!({"limits": {"cpu": cpu}});
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "resources": limits}]});
+        json!({"metadata": {"name": "j"}, "spec": {"suspend": true, "template": {"spec": pod}}, "status": status})
+    };
+    let suspended = |is: &str| json!([{"type": "Suspended", "status": is}]);
+    for (status, may) in [
+        (json!({}), true),
+        (json!({"startTime": "2020-01-01T00:00:00Z"}), false),
+        (json!({"startTime": "2020-01-01T00:00:00Z", "conditions": suspended("False")}), false),
+        (json!({"startTime": "2020-01-01T00:00:00Z", "conditions": suspended("True")}), true),
+        (json!({"startTime": "2020-01-01T00:00:00Z", "conditions": suspended("True"), "active": 1}), false),
+        (json!({"active": 1}), false),
+    ] {
+        let errors = lines(update("batch", "Job", &job("2", &status), &job("1", &status)));
+        assert_eq!(!errors.iter().any(|line| line.starts_with("spec.template: ")), may, "{status}: {errors:?}");
+    }
+}
+
+#[test]
 fn a_job_that_has_ended_stays_ended() {
     let job = |status: Value| json!({"metadata": {"name": "j"}, "spec": {"completions": 3, "parallelism": 1}, "status": status});
     let check = |old: Value, new: Value, expected: &[&str]| {

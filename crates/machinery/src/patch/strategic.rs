@@ -68,8 +68,9 @@ fn merge_map(mut original: Fields, mut patch: Fields, schema: Option<Schema<'_>>
         }
         match (original.remove(&key), change) {
             (Some(Value::Object(current)), Value::Object(change)) => {
-                let (_, child) = lookup(schema, &key);
-                original.insert(key, Value::Object(merge_map(current, change, child)?));
+                let (merge, child) = lookup(schema, &key);
+                let merged = if merge.replace { change } else { merge_map(current, change, child)? };
+                original.insert(key, Value::Object(merged));
             }
             (Some(Value::Array(current)), Value::Array(change)) => {
                 let (merge, child) = lookup(schema, &key);

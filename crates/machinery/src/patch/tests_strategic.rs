@@ -18,6 +18,7 @@ fn object(types: &mut Types, fields: &[(&str, Id, Option<&str>)]) -> Id {
             default: None,
             merge: Merge {
                 merge: key.is_some(),
+                replace: *name == "selector",
                 retain_keys: false,
                 key: key.filter(|key| !key.is_empty()).map(Into::into),
             },
@@ -45,7 +46,10 @@ fn pod() -> (Types, Id) {
     );
     let containers = list(&mut types, container);
     let meta = object(&mut types, &[("labels", map, None), ("finalizers", texts, Some(""))]);
-    let spec = object(&mut types, &[("containers", containers, Some("name")), ("tolerations", containers, None)]);
+    let spec = object(
+        &mut types,
+        &[("containers", containers, Some("name")), ("tolerations", containers, None), ("selector", map, None)],
+    );
     let pod = object(&mut types, &[("metadata", meta, None), ("spec", spec, None)]);
     (types, pod)
 }
@@ -70,6 +74,20 @@ fn order(names: &str) -> Value {
 
 fn spec(containers: Value) -> Value {
     json!({"spec": {"containers": containers}})
+}
+
+#[test]
+fn what_is_replaced_keeps_nothing() {
+    let selector = |map: Value| json!({"spec": {"selector": map}});
+    for (before, patch, after) in [
+        (json!({"a": "1"}), json!({"b": "2"}), json!({"b": "2"})),
+        (json!({"a": "1"}), json!({}), json!({})),
+        (json!(null), json!({"b": "2"}), json!({"b": "2"})),
+    ] {
+        check(selector(before), selector(patch), selector(after));
+    }
+    check(selector(json!({"a": "1"})), selector(json!(null)), json!({"spec": {}}));
+    check(selector(json!({"a": "1"})), json!({"spec": {}}), selector(json!({"a": "1"})));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub use decode::{DecodeError, Decoded, MAX_DEPTH, Said, decode, zero};
 pub use defaults::apply_openapi_defaults;
 pub use encode::{encode, encode_object};
 pub use pattern::Pattern;
-pub use structural::{Before, Structural, StructuralOptions, unrecognized_formats};
+pub use structural::{Before, Expressions, Structural, StructuralOptions, field_path, unrecognized_formats};
 
 /// The number of a type in its [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -187,6 +187,8 @@ impl Field {
 pub struct Merge {
     /// Lists: merged item by item instead of replaced.
     pub merge: bool,
+    /// Objects: replaced instead of merged field by field.
+    pub replace: bool,
     /// Only the keys that the patch names are kept (`retainKeys`).
     pub retain_keys: bool,
     /// What tells items apart when merged; none for lists of scalars.

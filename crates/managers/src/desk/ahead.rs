@@ -100,3 +100,30 @@ impl Desk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_waited_for_until_it_is_shown_gone_or_late() {
+        let claim = || Item::Claim("apps".into(), "c".into());
+        let ahead = || {
+            let mut ahead = Ahead::default();
+            ahead.wrote(claim(), 7);
+            assert!(ahead.has(&claim()) && !ahead.is_caught_up() && !ahead.has(&Item::Resource("c".into())));
+            ahead
+        };
+        let mut shown = ahead();
+        assert!(!shown.shown(&claim(), 6) && shown.has(&claim()), "an older version is not what was written");
+        assert!(shown.shown(&claim(), 8) && !shown.has(&claim()) && shown.is_caught_up());
+        assert!(!shown.shown(&claim(), 9), "nobody waits any more");
+        let mut gone = ahead();
+        gone.forget(&claim());
+        assert!(!gone.has(&claim()) && gone.is_caught_up());
+        // a watch that misses it holds nothing up for ever
+        let Some(long_ago) = Instant::now().checked_sub(LONGEST) else { return };
+        let late = Ahead(HashMap::from([(claim(), (7, long_ago))]));
+        assert!(!late.has(&claim()) && late.is_caught_up());
+    }
+}

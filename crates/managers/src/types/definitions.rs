@@ -1,6 +1,7 @@
 //! A ResourceType makes three CRDs and keeps them.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use conductor_claims::lifecycle::{Condition, status_patch};
 use conductor_claims::types::{
@@ -10,6 +11,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::Method;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{API_VERSION, Types};
 use crate::api::{Failure, JSON, MERGE};
@@ -21,13 +23,51 @@ const FINALIZER: &str = "conductor.io/type";
 /// On the definition of the resource: what the type said when it was made.
 const APPLIED: &str = "conductor.io/applied-spec";
 
+/// How long an API server may take to hear of a kind: what it still refuses then is refused for good.
+const HEARD: Duration = Duration::from_secs(120);
+
 /// What of the roles and policies of a type could not be applied.
-#[derive(Default)]
-struct Guarded {
+#[derive(Clone)]
+pub(super) struct Guarded {
     /// It is too early for it: it is to be applied again.
     early: Vec<Value>,
-    /// The names of what the API server does not take.
-    left_out: HashSet<String>,
+    /// By name, what the API server does not take, and why.
+    left_out: BTreeMap<String, String>,
+    /// When it was tried first.
+    since: Instant,
+}
+
+impl Guarded {
+    fn new() -> Guarded {
+        Guarded { early: Vec::new(), left_out: BTreeMap::new(), since: Instant::now() }
+    }
+
+    fn leave_out(&mut self, guard: &Value, why: &str) {
+        let name = text(&guard["metadata"]["name"]);
+        tracing::warn!(kind = text(&guard["kind"]), name, error = %why, "a role or policy of a type could not be applied");
+        self.left_out.insert(name.to_owned(), why.to_owned());
+    }
+
+    /// Who binds what is left out would be refused, too.
+    fn is_in_vain(&self, guard: &Value) -> bool {
+        self.left_out.contains_key(text(&guard["spec"]["policyName"]))
+    }
+
+    fn condition(&self) -> Condition {
+        if let Some((name, why)) = self.left_out.first_key_value() {
+            let more = match self.left_out.len() {
+                1 => String::new(),
+                all => format!(" (and {} more)", all - 1),
+            };
+            let message = format!("the API server does not take {name}{more}, and what it guards is unguarded: {why}");
+            return Condition::new("Guarded", false, "Refused", message);
+        }
+        if !self.early.is_empty() {
+            let message = "policies are applied again until the API server knows the kinds they speak of";
+            return Condition::new("Guarded", false, "TooEarly", message);
+        }
+        Condition::new("Guarded", true, "Applied", "its roles and policies are in force")
+    }
 }
 
 /// Whether an API server asks who writes a policy or binds it whether they may read its parameters, and does not know yet what these are.
@@ -56,21 +96,23 @@ impl Types {
             Ok(kind) => kind,
             Err(errors) => {
                 let message = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                return self.say(object, Condition::new("Ready", false, "Invalid", message)).await;
+                return self.say(object, &[Condition::new("Ready", false, "Invalid", message)]).await;
             }
         };
         if name != kind.name() {
             let message = format!("it must be named {}", kind.name());
-            return self.say(object, Condition::new("Ready", false, "Invalid", message)).await;
+            return self.say(object, &[Condition::new("Ready", false, "Invalid", message)]).await;
         }
         let open = self.desks.get(name).map(|desk| desk.kind.clone());
         if let Some(Kind::Generated(open)) = &open
             && **open == kind
         {
-            self.say(object, served(&kind)).await?;
-            let early = self.known.lock().early.get(name).cloned().unwrap_or_default();
-            let early = self.guard(early).await?.early;
-            return self.guard_later(name, early);
+            let before = self.known.lock().early.get(name).cloned();
+            let Some(Guarded { early, left_out, since }) = before else {
+                return self.say(object, &[served(&kind)]).await;
+            };
+            let guarded = self.guard(early, Guarded { early: Vec::new(), left_out, since }).await?;
+            return self.say_served(object, &kind, guarded).await;
         }
         let mut definitions = crds(&kind);
         let mut live = Vec::new();
@@ -87,7 +129,7 @@ impl Types {
             if there.as_ref().is_some_and(|crd| text(&crd["metadata"]["annotations"][TYPE]) != name) {
                 let taken = text(&definition["metadata"]["name"]);
                 let message = format!("{taken} is defined already, and not by this type: choose another name or group");
-                return self.say(object, Condition::new("Ready", false, "Taken", message)).await;
+                return self.say(object, &[Condition::new("Ready", false, "Taken", message)]).await;
             }
         }
         if let Some(before) = applied {
@@ -106,7 +148,7 @@ impl Types {
                     if open.is_none() {
                         self.desks.open(&self.cx, Kind::Generated(Box::new(before)), self.workers);
                     }
-                    return self.say(object, Condition::new("Ready", false, "Incompatible", message)).await;
+                    return self.say(object, &[Condition::new("Ready", false, "Incompatible", message)]).await;
                 }
             }
         }
@@ -127,7 +169,7 @@ impl Types {
                     if let Some(before) = open {
                         self.desks.open(&self.cx, before, self.workers);
                     }
-                    return self.say(object, Condition::new("Ready", false, "Refused", failure.message)).await;
+                    return self.say(object, &[Condition::new("Ready", false, "Refused", failure.message)]).await;
                 }
                 other => other.map(drop)?,
             }
@@ -138,40 +180,40 @@ impl Types {
                 "its kinds are not the managers' to serve: add a ClusterRole labelled conductor.io/aggregate-to-managers: \"true\" with \
                  the rules {rules}"
             );
-            self.say(object, Condition::new("Ready", false, "NotAllowed", message.clone())).await?;
+            self.say(object, &[Condition::new("Ready", false, "NotAllowed", message.clone())]).await?;
             return Err(Failure { code: 403, reason: "Forbidden".into(), message });
         }
         // policies speak of the classes
         self.cx.api.until_served(&kind.api_version(), &kind.names.class).await?;
-        // nobody has a right to what nothing guards yet
+        // nobody has a right to what nothing guards yet, but for what it is too early for
         let (bindings, others): (Vec<Value>, Vec<Value>) =
             access(&kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
         let (roles, policies): (Vec<Value>, Vec<Value>) =
             others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
-        let Guarded { mut early, left_out } = self.guard(policies).await?;
-        let bindings = bindings.into_iter().filter(|own| !left_out.contains(text(&own["spec"]["policyName"])));
-        early.extend(self.guard(bindings.collect()).await?.early);
-        self.guard(roles).await?;
+        let mut guarded = Guarded::new();
+        for guards in [policies, bindings, roles] {
+            guarded = self.guard(guards, guarded).await?;
+        }
         // whoever reads that a type is served can make a claim of it
         for own in [&kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;
         }
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.brief();
-        self.say(object, served(&kind)).await?;
-        self.guard_later(name, early)
+        self.say_served(object, &kind, guarded).await
     }
 
-    /// Notes what is to be applied again, if anything is.
-    fn guard_later(&self, name: &str, early: Vec<Value>) -> Result<(), Failure> {
-        let names: Vec<&str> = early.iter().map(|guard| text(&guard["metadata"]["name"])).collect();
+    /// Says that a type is served and how it is guarded, and notes what is to be applied again.
+    async fn say_served(&self, object: &Value, kind: &ResourceType, guarded: Guarded) -> Result<(), Failure> {
+        self.say(object, &[served(kind), guarded.condition()]).await?;
+        let names: Vec<&str> = guarded.early.iter().map(|guard| text(&guard["metadata"]["name"])).collect();
         let message = format!("the API server does not know yet what these speak of: {}", names.join(", "));
         let mut known = self.known.lock();
-        if early.is_empty() {
-            known.early.remove(name);
+        if guarded.early.is_empty() {
+            known.early.remove(&kind.name());
             return Ok(());
         }
-        known.early.insert(name.to_owned(), early);
+        known.early.insert(kind.name(), guarded);
         Err(Failure { code: 403, reason: "TooEarly".into(), message })
     }
 
@@ -194,18 +236,17 @@ impl Types {
     }
 
     /// Applies roles and policies of a type, as far as that can be done.
-    async fn guard(&self, guards: Vec<Value>) -> Result<Guarded, Failure> {
-        let mut guarded = Guarded::default();
+    async fn guard(&self, guards: Vec<Value>, mut guarded: Guarded) -> Result<Guarded, Failure> {
+        let guards = guards.into_iter().filter(|guard| !guarded.is_in_vain(guard));
         let mut applied: FuturesUnordered<_> =
-            guards.into_iter().map(|guard| async move { (self.cx.api.apply(&guard).await, guard) }).collect();
+            guards.map(|guard| async move { (self.cx.api.apply(&guard).await, guard) }).collect();
         while let Some((result, guard)) = applied.next().await {
             match result {
-                Err(failure) if is_early(&failure) => guarded.early.push(guard),
+                // who may not read the parameters is told the same: that does not end
+                Err(failure) if is_early(&failure) && guarded.since.elapsed() < HEARD => guarded.early.push(guard),
                 // An older Kubernetes, or rights that were not given: the type works, less guarded, and it is said.
                 Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
-                    let name = text(&guard["metadata"]["name"]);
-                    tracing::warn!(kind = text(&guard["kind"]), name, error = %failure.message, "a role or policy of a type could not be applied");
-                    guarded.left_out.insert(name.to_owned());
+                    guarded.leave_out(&guard, &failure.message);
                 }
                 other => drop(other?),
             }
@@ -243,7 +284,7 @@ impl Types {
             if claims + resources > 0 {
                 let message =
                     format!("{claims} claims and {resources} resources of this type exist: delete them first");
-                self.say(object, Condition::new("Removable", false, "InUse", message)).await?;
+                self.say(object, &[Condition::new("Removable", false, "InUse", message)]).await?;
                 return Err(Failure {
                     code: 409,
                     reason: "InUse".into(),
@@ -301,8 +342,8 @@ impl Types {
         }
     }
 
-    async fn say(&self, object: &Value, condition: Condition) -> Result<(), Failure> {
-        let Some(status) = status_patch(object, json!({}), &[condition], &now()) else { return Ok(()) };
+    async fn say(&self, object: &Value, conditions: &[Condition]) -> Result<(), Failure> {
+        let Some(status) = status_patch(object, json!({}), conditions, &now()) else { return Ok(()) };
         let patch = json!({"metadata": {"uid": object["metadata"]["uid"]}, "status": status});
         let path = format!("{}/status", path(text(&object["metadata"]["name"])));
         match self.cx.api.call(Method::PATCH, &path, MERGE, patch.to_string().into_bytes()).await {

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::api::{Names, Sink, Watch};
 use crate::desk::Context;
 use crate::runtime::Desks;
+use definitions::Guarded;
 use judged::Judged;
 
 /// Group and version of our own kinds.
@@ -43,8 +44,8 @@ struct Known {
     dirty: BTreeSet<String>,
     /// Whether the managers are to be looked at.
     managers_dirty: bool,
-    /// By type the policies' bindings that the API server has not taken yet.
-    early: BTreeMap<String, Vec<Value>>,
+    /// By type what guards it and the API server has not taken yet.
+    early: BTreeMap<String, Guarded>,
 }
 
 /// Keeps the desks in step with the ResourceTypes and Managers there are.
@@ -64,6 +65,8 @@ const VOLUMES: &str = "persistentvolumes";
 /// How often what Managers show of their classes is brought up to date.
 const REFRESH: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
+/// How often it is said that the Managers are not known yet.
+const SILENT: Duration = Duration::from_secs(30);
 
 impl Types {
     pub(crate) fn start(cx: &Arc<Context>, desks: &Arc<Desks>, workers: usize, tasks: &mut JoinSet<()>) -> Arc<Types> {
@@ -125,6 +128,7 @@ impl Types {
 
     async fn work(&self) {
         let mut counted = 0;
+        let mut waiting = tokio::time::Instant::now();
         if self.desks.get(VOLUMES).is_some()
             && let Err(failure) = self.introduce_volumes().await
         {
@@ -132,6 +136,13 @@ impl Types {
         }
         loop {
             let idle = tokio::time::timeout(REFRESH, self.changed.notified()).await.is_err();
+            if !self.known.lock().managers_shown && waiting.elapsed() >= SILENT {
+                waiting = tokio::time::Instant::now();
+                tracing::warn!(
+                    "nothing is bound or released before it is known which Managers there are, and the API server does not list them: \
+                     is their kind defined (conductor install), and may managers list it?"
+                );
+            }
             let changes: u64 = self.desks.all().iter().map(|desk| desk.changes.load(Ordering::Relaxed)).sum();
             let refresh = idle && (changes != counted || self.known.lock().awaited);
             self.busy.store(true, Ordering::Release);

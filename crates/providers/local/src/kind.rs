@@ -75,7 +75,8 @@ impl Object {
         let conditions = self.status("conditions").as_array().into_iter().flatten();
         let failed = conditions.into_iter().any(|c| c["type"] == "Scrubbed" && c["status"] == "False");
         let asked = self.0["spec"]["scrub"].as_i64().filter(|number| *number > 0 && !is_asked_of_another(&self.0));
-        self.scrub_wanted().or(asked.filter(|_| failed))
+        let latest = self.0["status"]["scrubbed"].as_i64();
+        self.scrub_wanted().or(asked.filter(|number| failed && Some(*number) >= latest))
     }
 
     /// The rotation of its credentials that is asked for: by its spec, or by its resource whose claim has gone.
@@ -325,6 +326,7 @@ mod tests {
             check(asked, 2, answered(1, "True"), true, true);
             // an older manifest was applied: none is asked for
             check(asked, 1, answered(2, "True"), false, false);
+            check(asked, 1, answered(2, "False"), false, false);
             check(asked, 0, answered(1, "False"), false, false);
         }
         // it was asked of what this is a copy of

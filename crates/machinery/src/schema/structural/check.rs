@@ -1,7 +1,7 @@
 //! What Kubernetes does not allow in the schema of a CustomResourceDefinition, structural or not.
 use serde_json::{Map, Value};
 
-use super::is_meta_field;
+use super::{field_path, is_meta_field};
 use crate::field::{self, Error, Path};
 use crate::schema::MAX_DEPTH;
 
@@ -84,10 +84,7 @@ pub(super) fn is_buildable(json: &Value) -> bool {
 /// All that is not allowed anywhere in the schema.
 pub(super) fn schema(json: &Value, path: &Path) -> field::Errors {
     let mut errors = Vec::new();
-    if let Some(schema) = json.as_object() {
-        let inside = Inside { root: true, ..Inside::default() };
-        walk(schema, path, inside, MAX_DEPTH, &mut errors);
-    }
+    walk(json, path, Inside { root: true, ..Inside::default() }, MAX_DEPTH, &mut errors);
     errors
 }
 
@@ -112,7 +109,8 @@ fn flag(schema: &Json, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-fn walk(schema: &Json, path: &Path, inside: Inside, depth: usize, errors: &mut field::Errors) {
+fn walk(json: &Value, path: &Path, inside: Inside, depth: usize, errors: &mut field::Errors) {
+    let Some(schema) = json.as_object() else { return };
     let Some(depth) = depth.checked_sub(1) else {
         errors.push(Error::forbidden(path, "is nested too deeply"));
         return;
@@ -129,16 +127,13 @@ fn walk(schema: &Json, path: &Path, inside: Inside, depth: usize, errors: &mut f
         if properties.is_some_and(|all| !all.is_empty()) && *additional != Value::Bool(true) {
             errors.push(Error::forbidden(&at, "additionalProperties and properties are mutual exclusive"));
         }
-        if let Some(of) = additional.as_object() {
-            let mut below = below.clone();
-            if below.meta {
-                below.no_defaults = Some("inside additionalProperties applying to object metadata".into());
-            }
-            walk(of, &at, below, depth, errors);
+        let mut below = below.clone();
+        if below.meta {
+            below.no_defaults = Some("inside additionalProperties applying to object metadata".into());
         }
+        walk(additional, &at, below, depth, errors);
     }
     for (name, of) in properties.into_iter().flatten() {
-        let Some(of) = of.as_object() else { continue };
         let mut below = below.clone();
         if (inside.root || flag(schema, "x-kubernetes-embedded-resource")) && is_meta_field(name) {
             below.meta = true;
@@ -149,20 +144,18 @@ fn walk(schema: &Json, path: &Path, inside: Inside, depth: usize, errors: &mut f
         walk(of, &path.child("properties").key(name), below, depth, errors);
     }
     for key in ["items", "not"] {
-        if let Some(of) = schema.get(key).and_then(Value::as_object) {
+        if let Some(of) = schema.get(key) {
             walk(of, &path.child(key), below.clone(), depth, errors);
         }
     }
     for key in ["allOf", "oneOf", "anyOf"] {
         for (at, of) in schema.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            if let Some(of) = of.as_object() {
-                walk(of, &path.child(key).index(at), below.clone(), depth, errors);
-            }
+            walk(of, &path.child(key).index(at), below.clone(), depth, errors);
         }
     }
     extensions(schema, path, errors);
     lists(schema, path, errors);
-    rules(schema, path, errors);
+    rules(json, path, errors);
 }
 
 /// What is allowed of JSON Schema.
@@ -292,9 +285,9 @@ fn lists(schema: &Json, path: &Path, errors: &mut field::Errors) {
 }
 
 /// The frame of CEL rules; what they say is checked elsewhere.
-fn rules(schema: &Json, path: &Path, errors: &mut field::Errors) {
+fn rules(json: &Value, path: &Path, errors: &mut field::Errors) {
     const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
-    let all = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+    let all = json.get("x-kubernetes-validations").and_then(Value::as_array);
     for (at, rule) in all.into_iter().flatten().enumerate() {
         let Some(rule) = rule.as_object() else { continue };
         let at = path.child("x-kubernetes-validations").index(at);
@@ -325,6 +318,9 @@ fn rules(schema: &Json, path: &Path, errors: &mut field::Errors) {
         }
         if breaks(field) {
             errors.push(Error::invalid(&at.child("fieldPath"), field, "must not contain line breaks"));
+        }
+        if !field.is_empty() && is_buildable(json) && field_path(json, field, true).is_err() {
+            errors.push(Error::invalid(&at.child("fieldPath"), field, "must be a valid path"));
         }
     }
 }

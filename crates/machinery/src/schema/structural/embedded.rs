@@ -12,19 +12,11 @@ pub(super) fn coerce(
     schema: Schema<'_>,
     metadata: Schema<'_>,
 ) -> Result<Vec<String>, Box<field::Error>> {
-    coerced(value, schema, metadata, true)
+    coerce_part(value, schema, metadata, true)
 }
 
-/// The same for a part of an object.
+/// The same for a part of an object, or with `root` for a whole one.
 pub(super) fn coerce_part(
-    value: &mut Value,
-    schema: Schema<'_>,
-    metadata: Schema<'_>,
-) -> Result<Vec<String>, Box<field::Error>> {
-    coerced(value, schema, metadata, false)
-}
-
-fn coerced(
     value: &mut Value,
     schema: Schema<'_>,
     metadata: Schema<'_>,
@@ -109,9 +101,15 @@ fn has_structure(schema: Schema<'_>) -> bool {
     matches!(schema.shape(), Shape::Object(_) | Shape::Map(_) | Shape::List { .. })
 }
 
-/// Validates embedded objects. The object itself is validated by its kind.
-pub(super) fn validate(value: &Value, schema: Schema<'_>) -> field::Errors {
+/// Validates embedded objects, and with `root` the object itself: those of a kind are validated by that.
+pub(super) fn validate(value: &Value, schema: Schema<'_>, root: bool) -> field::Errors {
     let mut errors = Vec::new();
+    if let Value::Object(map) = value
+        && root
+        && !schema.node().embedded
+    {
+        check_one(map, &Path::empty(), &mut errors);
+    }
     check(value, schema, &Path::empty(), MAX_DEPTH, &mut errors);
     errors
 }

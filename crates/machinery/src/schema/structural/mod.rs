@@ -5,14 +5,17 @@ mod check;
 mod check_defaults;
 mod defaults;
 mod embedded;
+mod field_path;
 mod formats;
 mod lists;
 mod nested;
 mod prune;
+mod surround;
 mod validate;
 
 use serde_json::Value;
 
+pub use field_path::field_path;
 pub use formats::unrecognized_formats;
 pub use validate::Before;
 
@@ -35,6 +38,17 @@ pub struct StructuralOptions<'a> {
     pub metadata: Option<Schema<'a>>,
     /// The status subresource is on: the root may say less.
     pub status: bool,
+    /// Who understands the schema's expressions.
+    pub expressions: Option<&'a dyn Expressions>,
+}
+
+/// Who understands the rules of a schema that are expressions (`x-kubernetes-validations`).
+pub trait Expressions: std::fmt::Debug {
+    /// What is wrong with the rules, save those of schemas at or below which something else is wrong.
+    fn check(&self, schema: &Value, path: &Path, wrong: &[field::Error]) -> field::Errors;
+
+    /// What is wrong with a default by the rules of its schema. `whole`: it is an object with apiVersion, kind and metadata.
+    fn judge(&self, schema: &Value, whole: bool, default: &Value, path: &Path) -> field::Errors;
 }
 
 impl Structural {
@@ -55,14 +69,19 @@ impl Structural {
             return Err(errors);
         }
         let built = build::build(json, options.metadata);
-        errors.extend(check_defaults::all(&built, json, path, options.metadata));
-        errors.extend(check::schema(json, path));
+        let defaults = check_defaults::all(&built, json, path, options);
+        let wrong = check::schema(json, path);
+        let rules = match options.expressions.filter(|_| defaults.is_empty()) {
+            Some(expressions) => expressions.check(json, path, &wrong),
+            None => Vec::new(),
+        };
+        errors.extend(defaults.into_iter().chain(wrong).chain(rules));
         if errors.is_empty() { Ok(built) } else { Err(errors) }
     }
 
     /// A schema that was checked before (a stored one), without checking it again.
     pub fn trusted(json: &Value, metadata: Option<Schema<'_>>) -> Self {
-        build::build(json, metadata)
+        surround::trusted(json, metadata)
     }
 
     /// The schema as it was written.
@@ -119,7 +138,7 @@ impl Structural {
 
     /// Adds what is not the schema's to say.
     fn complete(&self, mut errors: field::Errors, value: &Value, old: Option<&Value>) -> field::Errors {
-        errors.extend(embedded::validate(value, self.schema()));
+        errors.extend(embedded::validate(value, self.schema(), false));
         if old.is_none_or(|old| lists::validate(old, self.schema()).is_empty()) {
             errors.extend(lists::validate(value, self.schema()));
         }

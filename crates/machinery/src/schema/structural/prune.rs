@@ -12,10 +12,10 @@ pub(super) fn prune(value: &mut Value, schema: Schema<'_>) -> Vec<String> {
     walk.unknown.iter().map(|path| format!("unknown field {}", Value::from(path.as_str()))).collect()
 }
 
-/// Prunes a part of an object.
-pub(super) fn prune_part(value: &mut Value, schema: Schema<'_>) -> Vec<String> {
+/// Prunes a part of an object, or with `root` a whole one.
+pub(super) fn prune_part(value: &mut Value, schema: Schema<'_>, root: bool) -> Vec<String> {
     let mut walk = Walk { path: String::new(), unknown: Vec::new() };
-    walk.value(value, Some(schema), false, MAX_DEPTH);
+    walk.value(value, Some(schema), root, MAX_DEPTH);
     walk.unknown
 }
 

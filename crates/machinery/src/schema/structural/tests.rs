@@ -76,6 +76,74 @@ fn schemas_that_are_not_structural_are_refused() {
         of(json!({"type": "object", "default": {"b": 1}})),
         &["s.properties[a].default: Invalid value: {\"b\":1}: must not have unknown fields"],
     );
+    check(
+        json!({"type": "object", "properties": {"a": {"type": "string"}},
+            "x-kubernetes-validations": [{"rule": "x", "fieldPath": ".a"}, {"rule": "x", "fieldPath": "a"}]}),
+        &["s.x-kubernetes-validations[1].fieldPath: Invalid value: \"a\": must be a valid path"],
+    );
+}
+
+/// A type of metadata.
+fn metadata() -> Structural {
+    let text = json!({"type": "string"});
+    read(&json!({"type": "object", "properties": {
+        "name": text, "labels": {"type": "object", "additionalProperties": text}}}))
+}
+
+/// A schema with an embedded object and defaults for its fields.
+fn embedded(properties: Value) -> Value {
+    of(json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties}))
+}
+
+#[test]
+fn defaults_of_metadata_are_judged_with_the_object_around_them() {
+    let metadata = metadata();
+    let options = StructuralOptions { metadata: Some(metadata.schema()), ..StructuralOptions::default() };
+    let check = |schema: Value, expect: &[&str]| {
+        let errors = Structural::from_crd_schema(&schema, &Path::empty(), options);
+        let texts = errors.err().map(texts).unwrap_or_default();
+        let begins = |(text, start): (&String, &&str)| text.starts_with(start);
+        assert!(texts.len() == expect.len() && texts.iter().zip(expect).all(begins), "{schema} {texts:?}");
+    };
+    check(embedded(json!({"metadata": {"type": "object", "default": {"name": "x", "unknown": 1}}})), &[]);
+    check(embedded(json!({"apiVersion": {"type": "string", "default": "a/b"}})), &[]);
+    check(
+        embedded(json!({"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "%"}}}})),
+        &["properties[a].properties[metadata].properties[name].default: Invalid value: \"%\": must result in valid \
+           metadata: metadata.name: Invalid value: \"%\": may not contain '%'"],
+    );
+    check(
+        embedded(json!({"kind": {"type": "string", "default": 42}})),
+        &["properties[a].properties[kind].default: Invalid value: 42: must result in valid metadata: kind: Invalid \
+           value: 42: must be a string"],
+    );
+    check(
+        embedded(json!({"metadata": {"type": "object", "properties": {"labels": {"type": "object", "default": 42}}}})),
+        &["properties[a].properties[metadata].properties[labels].default: Invalid value: 42: must result in valid \
+           metadata: metadata: Invalid value: {\"labels\":42}: "],
+    );
+    check(
+        json!({"type": "object", "default": {"a": 1}, "properties": {"a": {"type": "integer"}}}),
+        &["default.apiVersion: Required value", "default.kind: Required value"],
+    );
+}
+
+#[test]
+fn defaults_of_metadata_have_only_fields_that_are_known() {
+    let metadata = metadata();
+    let check = |schema: Value, expect: Value| {
+        let mut object = json!({"a": {"metadata": {}}});
+        let built = Structural::trusted(&schema, Some(metadata.schema()));
+        built.default(&mut object);
+        assert_eq!(object["a"]["metadata"], expect);
+        let mut object = json!({"a": {}});
+        built.default(&mut object);
+        object
+    };
+    let each = json!({"name": {"type": "string", "default": "x"}, "unknown": {"type": "string", "default": "y"}});
+    check(embedded(json!({"metadata": {"type": "object", "properties": each}})), json!({"name": "x"}));
+    let whole = embedded(json!({"metadata": {"type": "object", "default": {"name": "x", "unknown": "y"}}}));
+    assert_eq!(check(whole, json!({})), json!({"a": {"metadata": {"name": "x"}}}));
 }
 
 #[test]
@@ -115,6 +183,12 @@ fn values_are_validated_in_kubernetes_words() {
         &["a: Invalid value: \"x\": a in body must be of type date: \"x\""],
     );
     check(json!({"type": "string", "format": "unheard"}), json!("x"), &[]);
+    check(json!({"type": "number", "format": "float"}), json!(3.402_823_5e38), &[]);
+    check(
+        json!({"type": "number", "format": "float"}),
+        json!(3.41e38),
+        &["<nil>: Invalid value: \"\": Checked value must be of type number with format float in a"],
+    );
     check(json!({"type": "object", "required": ["b"]}), json!({}), &["a.b: Required value"]);
     check(
         json!({"type": "array", "items": {"type": "string"}, "maxItems": 1}),
@@ -169,6 +243,15 @@ fn what_did_not_change_is_let_pass() {
     check(json!({"atomic": [5]}), 0);
     check(json!({"atomic": [5, 0]}), 1);
     assert_eq!(schema.validate(&old, None).len(), 3);
+    let kind = json!({"type": "string", "enum": ["A"]});
+    let schema = read(
+        &json!({"type": "object", "properties": {"kind": kind, "a": {"type": "object", "properties": {"kind": kind}}}}),
+    );
+    let check =
+        |object: Value, expect: usize| assert_eq!(schema.validate(&object, Some(&object)).len(), expect, "{object}");
+    check(json!({"a": {"kind": "B"}}), 0);
+    // What changed of an object's own is not seen.
+    check(json!({"kind": "B", "x": 1}), 1);
 }
 
 #[test]

@@ -317,7 +317,7 @@ fn number(value: &Value, schema: Schema<'_>, rules: &Rules, name: &str, outcome:
                 let small = number.abs() < 9_223_372_036_854_775_808.0 || value.is_i64();
                 ("integer", number.fract() == 0.0 && small)
             }
-            (Shape::Number, false, Some("float")) => ("number", number.abs() <= f64::from(f32::MAX)),
+            (Shape::Number, false, Some("float")) => ("number", (number as f32).is_finite()),
             _ => ("number", true),
         };
         if !fits {
@@ -471,7 +471,9 @@ fn object(
             for field in fields {
                 if let Some(value) = map.get(&*field.name) {
                     let path = if name.is_empty() { field.name.to_string() } else { format!("{name}.{}", field.name) };
-                    let old = old.and_then(|old| old.key(&field.name));
+                    // Both versions were brought to the same apiVersion and kind: nothing can be told of those.
+                    let told = !name.is_empty() || !matches!(&*field.name, "apiVersion" | "kind");
+                    let old = old.filter(|_| told).and_then(|old| old.key(&field.name));
                     outcome.merge(ratcheted(value, old, schema.at(field.schema), &path, depth));
                 }
             }

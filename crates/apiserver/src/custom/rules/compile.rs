@@ -1,0 +1,279 @@
+//! Compiling rules: what they say, and what they may cost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cel::{CompileErrors, DeclType, Env, Fidelity, Program, Type};
+use machinery::field::{Error, Errors, Kind, Path};
+use machinery::schema::field_path;
+use serde_json::Value;
+
+use super::{Rule, Rules};
+
+/// The most that one rule may be estimated to cost.
+const RULE_LIMIT: u64 = cel::limits::ESTIMATE_PER_RULE;
+/// The most that all rules of a definition may be estimated to cost.
+const TOTAL_LIMIT: u64 = cel::limits::ESTIMATE_PER_DEFINITION;
+
+/// What is found out while rules are compiled.
+#[derive(Default)]
+struct Compiling<'a> {
+    /// Whether anybody asks what is wrong.
+    asked: bool,
+    errors: Errors,
+    /// What each expression may cost, and where it stands.
+    costs: Vec<(u64, Path)>,
+    /// What is wrong with the schema otherwise: rules at and above that are not looked at.
+    wrong: &'a [Error],
+}
+
+impl Compiling<'_> {
+    fn report(&mut self, error: Error) {
+        if self.asked {
+            self.errors.push(error);
+        }
+    }
+
+    /// Takes note of what an expression may cost, and refuses it if that is too much.
+    fn charge(&mut self, what: &str, cost: u64, path: Path) {
+        if cost > RULE_LIMIT {
+            self.report(Error::forbidden(&path, over_budget(&format!("estimated {what} cost"), cost, RULE_LIMIT)));
+        }
+        if self.asked {
+            self.costs.push((cost, path));
+        }
+    }
+
+    /// Refuses what all expressions together may cost, if that is too much.
+    fn charge_all(&mut self, path: &Path) {
+        let total = self.costs.iter().fold(0u64, |sum, (cost, _)| sum.saturating_add(*cost));
+        if total <= TOTAL_LIMIT {
+            return;
+        }
+        self.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        for (_, path) in self.costs.iter().take(4).filter(|(cost, _)| *cost > TOTAL_LIMIT / 100) {
+            let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            self.errors.push(Error::forbidden(path, detail));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        self.errors.push(Error::forbidden(path, over_budget(what, total, TOTAL_LIMIT)));
+    }
+
+    fn is_wrong(&self, path: &Path) -> bool {
+        let below = |error: &Error| {
+            let rest = error.path.as_str().strip_prefix(path.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.wrong.iter().any(below)
+    }
+}
+
+fn over_budget(what: &str, cost: u64, limit: u64) -> String {
+    let factor = match cost as f64 / limit as f64 {
+        factor if cost == u64::MAX || factor > 100.0 => "more than 100x".to_owned(),
+        // Lest it read as no excess at all.
+        factor if factor < 1.5 => format!("{factor:.6}x"),
+        factor => format!("{factor:.1}x"),
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// How often a schema's value can occur in an object.
+type Cardinality = Option<u64>;
+
+fn multiply(cardinality: Cardinality, bound: &Value) -> Cardinality {
+    Some(cardinality?.saturating_mul(bound.as_u64()?))
+}
+
+/// Where a schema stands.
+#[derive(Clone)]
+struct Place<'a> {
+    path: Path,
+    /// An object with apiVersion, kind and metadata.
+    whole: bool,
+    cardinality: Cardinality,
+    /// The schema whose values have no counterparts in the old object that could be told.
+    lost: Option<Path>,
+    /// The value that the rules are for; those of fields that it does not have are not needed.
+    value: Option<&'a Value>,
+}
+
+impl<'a> Place<'a> {
+    fn root(path: &Path) -> Self {
+        Place { path: path.clone(), whole: true, cardinality: Some(1), lost: None, value: None }
+    }
+
+    fn field(&self, name: &str, told: bool) -> Option<Self> {
+        let value = match self.value {
+            Some(value) => Some(value.get(name)?),
+            None => None,
+        };
+        let path = self.path.child("properties").key(name);
+        Some(Place { path, whole: false, value, lost: self.lost(told), cardinality: self.cardinality })
+    }
+
+    fn items(&self, key: &str, bound: &Value, told: bool) -> Self {
+        let cardinality = multiply(self.cardinality, bound);
+        Place { path: self.path.child(key), whole: false, value: None, lost: self.lost(told), cardinality }
+    }
+
+    fn lost(&self, told: bool) -> Option<Path> {
+        self.lost.clone().or_else(|| (!told).then(|| self.path.clone()))
+    }
+}
+
+/// Compiles the rules of a schema that was checked before.
+pub fn trusted(schema: &Value) -> Option<Rules> {
+    build(schema, Place::root(&Path::empty()), &mut Compiling::default())
+}
+
+/// The same for a default.
+pub fn of_default(schema: &Value, whole: bool, default: &Value) -> Option<Rules> {
+    let place = Place { whole, value: Some(default), ..Place::root(&Path::empty()) };
+    build(schema, place, &mut Compiling::default())
+}
+
+/// What is wrong with the rules of a schema, of which something else may be `wrong`.
+pub fn check(schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
+    let mut compiling = Compiling { asked: true, wrong, ..Compiling::default() };
+    build(schema, Place::root(path), &mut compiling);
+    compiling.charge_all(path);
+    compiling.errors
+}
+
+/// Compiles what is at and below a schema; `None` if there are no rules.
+fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Option<Rules> {
+    let (decl, rules) = own(schema, &place, compiling);
+    let correlates = schema["x-kubernetes-map-type"].as_str().is_none_or(|kind| kind == "granular");
+    let mut properties = BTreeMap::new();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let below = place.field(name, correlates).and_then(|place| build(property, place, compiling));
+        properties.extend(below.map(|below| (name.clone(), below)));
+    }
+    let values = schema.get("additionalProperties").filter(|values| values.is_object()).and_then(|values| {
+        let place = place.items("additionalProperties", &schema["maxProperties"], true);
+        build(values, place, compiling).map(Box::new)
+    });
+    let is_map = schema["x-kubernetes-list-type"] == "map";
+    let items = schema.get("items").filter(|items| items.is_object()).and_then(|items| {
+        build(items, place.items("items", &schema["maxItems"], is_map), compiling).map(Box::new)
+    });
+    if rules.is_empty() && properties.is_empty() && values.is_none() && items.is_none() {
+        return None;
+    }
+    let keys = is_map.then(|| {
+        let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+        keys.filter_map(Value::as_str).map(str::to_owned).collect()
+    });
+    let kind = schema["type"].as_str().unwrap_or_default().into();
+    Some(Rules { decl, kind, rules, properties, values, items, keys, correlates })
+}
+
+/// The rules of a schema itself.
+fn own(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> (Option<Arc<DeclType>>, Vec<Rule>) {
+    let list = schema["x-kubernetes-validations"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if list.is_empty() || compiling.is_wrong(&place.path) {
+        return (None, Vec::new());
+    }
+    let whole = place.whole || schema["x-kubernetes-embedded-resource"] == true;
+    let decl = DeclType::from_structural(schema, "self", whole);
+    let rules = list.iter().enumerate().map(|(i, rule)| {
+        let path = place.path.child("x-kubernetes-validations").index(i);
+        let field = field_path(schema, rule["fieldPath"].as_str().unwrap_or_default(), true);
+        Rule { field: field.map(|(path, _)| path).unwrap_or_default(), ..compile(rule, decl.as_ref(), &path, place, compiling) }
+    });
+    let rules = rules.collect();
+    (decl, rules)
+}
+
+fn compile(
+    rule: &Value,
+    decl: Option<&Arc<DeclType>>,
+    path: &Path,
+    place: &Place<'_>,
+    compiling: &mut Compiling<'_>,
+) -> Rule {
+    let text = rule["rule"].as_str().unwrap_or_default().to_owned();
+    let optional_old = rule["optionalOldSelf"] == true;
+    let env = decl.map(|decl| environment(decl, optional_old));
+    let compiled = match &env {
+        None => Err("compilation failed: the schema has no type that CEL knows".to_owned()),
+        Some(env) => {
+            let failed = |error: CompileErrors| format!("{} failed: {error}", error.stage());
+            env.compile(&text).map_err(failed).and_then(|program| match program.output_type() {
+                Type::Bool => Ok(program),
+                _ => Err("cel expression must evaluate to a bool".to_owned()),
+            })
+        }
+    };
+    let mut uses_old = false;
+    match &compiled {
+        Ok(program) => {
+            uses_old = program.uses("oldSelf");
+            let occurs = place.cardinality.unwrap_or_else(|| decl.map_or(1, |decl| decl.max_cardinality()));
+            let cost = program.estimate(Fidelity::Kubernetes).max.saturating_mul(occurs);
+            compiling.charge("rule", cost, path.child("rule"));
+            if let (true, Some(lost)) = (uses_old, &place.lost) {
+                let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
+                compiling.report(Error::invalid(&path.child("rule"), text.as_str(), detail));
+            }
+        }
+        Err(error) => {
+            compiling.report(Error::invalid(&path.child("rule"), rule.clone(), error.as_str()));
+        }
+    }
+    // What does not compile uses nothing.
+    if !uses_old && rule.get("optionalOldSelf").is_some_and(|own| !own.is_null()) {
+        let detail = "may not be set if oldSelf is not used in rule";
+        compiling.report(Error::invalid(&path.child("optionalOldSelf"), optional_old, detail));
+    }
+    let env = env.filter(|_| compiled.is_ok());
+    Rule {
+        message: rule["message"].as_str().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()),
+        message_program: env.and_then(|env| message(rule, &env, path, compiling)),
+        reason: match rule["reason"].as_str() {
+            Some("FieldValueRequired") => Kind::Required,
+            Some("FieldValueForbidden") => Kind::Forbidden,
+            Some("FieldValueDuplicate") => Kind::Duplicate,
+            _ => Kind::Invalid,
+        },
+        field: Path::empty(),
+        program: compiled,
+        uses_old,
+        optional_old,
+        text,
+    }
+}
+
+fn environment(decl: &Arc<DeclType>, optional_old: bool) -> Env {
+    let env = Env::kubernetes_crd().declare_schema("self", decl.clone());
+    match optional_old {
+        true => env.declare_optional_schema("oldSelf", decl),
+        false => env.declare_schema("oldSelf", decl.clone()),
+    }
+}
+
+/// A rule's messageExpression.
+fn message(rule: &Value, env: &Env, path: &Path, compiling: &mut Compiling<'_>) -> Option<Program> {
+    let text = rule["messageExpression"].as_str().filter(|text| !text.trim().is_empty())?;
+    let path = path.child("messageExpression");
+    match env.compile(text) {
+        Ok(program) if matches!(program.output_type(), Type::String) => {
+            compiling.charge("messageExpression", program.estimate(Fidelity::Kubernetes).max, path);
+            return Some(program);
+        }
+        Ok(_) => {
+            let detail = "messageExpression must evaluate to a string";
+            compiling.report(Error::invalid(&path, rule.clone(), detail));
+        }
+        Err(error) => {
+            let stage = error.stage().trim_start_matches("program ");
+            let detail = format!("messageExpression {stage} failed: {error}");
+            compiling.report(Error::invalid(&path, rule.clone(), detail));
+        }
+    }
+    None
+}
