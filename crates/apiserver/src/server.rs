@@ -123,7 +123,6 @@ pub struct Inner {
     /// Service-account tokens.
     pub tokens: Tokens,
     pub(crate) token_file: TokenFile,
-    /// Tokens in Secrets that were used.
     /// What happened, in numbers.
     pub metrics: Metrics,
     random: SystemRandom,
