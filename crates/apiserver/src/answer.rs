@@ -132,7 +132,7 @@ impl Server {
         };
         let (user, held) = inner.authenticate(&parts);
         if let Some(held) = &held {
-            held.mark(inner).await;
+            held.mark(inner, time).await;
             noted.warning = held.warning();
         }
         let user = match user {

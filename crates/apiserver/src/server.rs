@@ -22,6 +22,7 @@ use crate::auth::authn::{self, TokenFile};
 use crate::auth::authz::Authorizer;
 use crate::auth::nodes::Nodes;
 use crate::auth::rbac::Rbac;
+use crate::auth::shown::Marks;
 use crate::auth::tokens::Tokens;
 use crate::body::Body;
 use crate::catalog::Catalog;
@@ -123,6 +124,7 @@ pub struct Inner {
     /// Service-account tokens.
     pub tokens: Tokens,
     pub(crate) token_file: TokenFile,
+    pub(crate) marks: Marks,
     /// What happened, in numbers.
     pub metrics: Metrics,
     random: SystemRandom,
@@ -208,6 +210,7 @@ impl Server {
             pki,
             tokens,
             token_file,
+            marks: Default::default(),
             metrics: Metrics::default(),
             random: SystemRandom::new(),
             turns: Default::default(),

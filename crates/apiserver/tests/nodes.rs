@@ -120,10 +120,10 @@ async fn a_node_gets_tokens_for_those_whom_the_volumes_of_its_pods_name() {
     let sources = json!([{"serviceAccountToken": {"path": "t", "audience": "shop"}}]);
     let nothing = json!({"name": "n", "csi": {"driver": "none.example.com"}});
     let unbound = json!({"name": "u", "persistentVolumeClaim": {"claimName": "none"}});
-    let volumes = json!([nothing, unbound, {"name": "d", "csi": {"driver": "d.example.com"}}, {"name": "p", "projected": {"sources": sources}}]);
+    let volumes = json!([unbound, nothing, {"name": "d", "csi": {"driver": "d.example.com"}}, {"name": "p", "projected": {"sources": sources}}]);
     world.make(PODS, pod("broken", "one", volumes)).await;
     world.make(PODS, pod("plain", "one", json!([{"name": "d", "csi": {"driver": "d.example.com"}}]))).await;
-    let missing = "error validating audience \"other\": [csidriver.storage.k8s.io \"none.example.com\" not found, persistentvolumeclaim \"none\" not found]";
+    let missing = "error validating audience \"other\": [persistentvolumeclaim \"none\" not found, csidriver.storage.k8s.io \"none.example.com\" not found]";
     let stranger = "audience \"other\" not found in pod spec volume, system:node:one is not authorized to request tokens for this audience";
     let tokens = "/api/v1/namespaces/a/serviceaccounts/default/token";
     for (name, audience, expected) in [

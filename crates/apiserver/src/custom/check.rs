@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use machinery::field::{Error, Errors, Path};
 use machinery::jsonpath::JsonPath;
 use machinery::names;
-use machinery::schema::{Structural, StructuralOptions};
+use machinery::schema::{Structural, StructuralOptions, field_path};
 use serde_json::{Value, json};
 
-use super::rules::Rules;
+use super::rules::Judge;
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
@@ -45,8 +45,9 @@ pub fn is_established(crd: &Value) -> bool {
 
 /// What is wrong with a changed definition.
 pub fn update(crd: &Value, old: &Value) -> Errors {
-    let mut errors = check_spec(crd);
     let (spec, before) = (&crd["spec"], &old["spec"]);
+    // What was stored when less was asked of it can be labelled, and goes when it is deleted.
+    let mut errors = if spec == before { Vec::new() } else { check_spec(crd) };
     let path = Path::root("spec");
     let mut immutable = |path: Path, new: &Value, old: &Value| {
         if new != old {
@@ -191,12 +192,14 @@ fn schema(version: &Value, path: &Path, status: bool) -> Errors {
     let Some(schema) = version["schema"].get("openAPIV3Schema").filter(|schema| !schema.is_null()) else {
         return Vec::new();
     };
-    let options = StructuralOptions { metadata: Some(crate::resource::object_meta()), status };
+    let judge = Judge::new();
+    let options =
+        StructuralOptions { metadata: Some(crate::resource::object_meta()), status, expressions: Some(&judge) };
     match Structural::from_crd_schema(schema, path, options) {
         Ok(_) if has_dialect(schema, 0) => {
             vec![Error::invalid(path, "", "OpenAPIV3Schema 'schema' is not supported")]
         }
-        Ok(_) => Rules::check(schema, path),
+        Ok(_) => Vec::new(),
         Err(errors) => errors,
     }
 }
@@ -279,43 +282,39 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
 }
 
 fn selectable(version: &Value, path: &Path) -> Errors {
-    let fields = list(version, "selectableFields");
     let mut errors = Vec::new();
-    if fields.len() > 8 {
-        errors.push(Error::too_many(path, Some(fields.len()), 8));
-    }
     let mut seen = BTreeSet::new();
-    for (i, field) in fields.iter().enumerate() {
+    let schema = &version["schema"]["openAPIV3Schema"];
+    for (i, field) in list(version, "selectableFields").iter().enumerate() {
         let at = path.index(i).child("jsonPath");
         let json_path = text(field, "jsonPath");
         if json_path.is_empty() {
             errors.push(Error::required(&at, ""));
             continue;
         }
-        if !seen.insert(json_path) {
-            errors.push(Error::duplicate(&at, json_path));
-            continue;
-        }
-        if !json_path.starts_with('.') || json_path.contains(['[', '*']) {
-            errors.push(Error::invalid(&at, json_path, "must be a simple json path without array notation"));
-            continue;
-        }
-        if json_path.starts_with(".metadata") {
+        let (found, schema) = match field_path(schema, json_path, false) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.push(Error::invalid(&at, json_path, format!("is an invalid path: {why}")));
+                continue;
+            }
+        };
+        if found.as_str().split(['.', '[']).next() == Some("metadata") {
             errors.push(Error::invalid(&at, json_path, "must not point to fields in metadata"));
-            continue;
         }
-        let mut schema = &version["schema"]["openAPIV3Schema"];
-        for name in json_path[1..].split('.') {
-            schema = &schema["properties"][name];
-        }
-        if !matches!(schema["type"].as_str(), Some("string" | "boolean" | "integer")) {
+        if !matches!(schema.map(|schema| text(schema, "type")), Some("string" | "boolean" | "integer")) {
             errors.push(Error::invalid(
                 &at,
                 json_path,
-                "must point to a field of type string, boolean or integer in the schema; enum string fields and strings with \
-                 formats are allowed",
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
             ));
         }
+        if !seen.insert(found) {
+            errors.push(Error::duplicate(&at, json_path));
+        }
+    }
+    if seen.len() > 8 {
+        errors.push(Error::too_many(path, Some(seen.len()), 8));
     }
     errors
 }

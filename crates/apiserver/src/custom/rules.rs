@@ -1,17 +1,15 @@
 //! CEL rules of custom resources (`x-kubernetes-validations`): compiled with the definition, run on every write.
 
+mod compile;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cel::{Activation, Budget, CompileErrors, DeclType, Env, EvalError, Fidelity, Program, Type, Value as CelValue};
+use cel::{Activation, Budget, DeclType, EvalError, Program, Value as CelValue};
 use machinery::field::{Error, Errors, Kind, Path};
-use machinery::schema::Before;
+use machinery::schema::{Before, Expressions};
 use serde_json::Value;
-
-/// The most that one rule may be estimated to cost.
-const RULE_LIMIT: u64 = cel::limits::ESTIMATE_PER_RULE;
-/// The most that all rules of a definition may be estimated to cost.
-const TOTAL_LIMIT: u64 = cel::limits::ESTIMATE_PER_DEFINITION;
 
 /// The rules of a schema, where it has any.
 #[derive(Debug)]
@@ -24,6 +22,8 @@ pub struct Rules {
     items: Option<Box<Rules>>,
     /// The keys that tell the items of a list apart; without them old and new items cannot be compared.
     keys: Option<Vec<String>>,
+    /// Whether its fields can be compared with those of an old object: not if it is replaced as a whole.
+    correlates: bool,
 }
 
 struct Rule {
@@ -32,7 +32,8 @@ struct Rule {
     message: Option<String>,
     message_program: Option<Program>,
     reason: Kind,
-    field_path: String,
+    /// The field that a refusal names, from where the rule stands.
+    field: Path,
     uses_old: bool,
     optional_old: bool,
 }
@@ -46,34 +47,7 @@ impl std::fmt::Debug for Rule {
 impl Rules {
     /// Compiles the rules of a schema that was checked before.
     pub fn trusted(schema: &Value) -> Option<Rules> {
-        let mut compiling = Compiling { errors: None, costs: Vec::new() };
-        build(schema, &Path::empty(), true, Some(1), false, &mut compiling)
-    }
-
-    /// What is wrong with the rules of a schema.
-    pub fn check(schema: &Value, path: &Path) -> Errors {
-        let mut errors = Vec::new();
-        let mut compiling = Compiling { errors: Some(&mut errors), costs: Vec::new() };
-        build(schema, path, true, Some(1), false, &mut compiling);
-        let mut costs = compiling.costs;
-        let total = costs.iter().fold(0u64, |sum, (cost, _)| sum.saturating_add(*cost));
-        if total > TOTAL_LIMIT {
-            costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-            for (_, path) in costs.iter().take(4).filter(|(cost, _)| *cost > TOTAL_LIMIT / 100) {
-                let detail =
-                    "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-                errors.push(Error::forbidden(path, detail));
-            }
-            errors.push(Error::forbidden(
-                path,
-                over_budget(
-                    "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema",
-                    total,
-                    TOTAL_LIMIT,
-                ),
-            ));
-        }
-        errors
+        compile::trusted(schema)
     }
 
     /// Runs the rules on an object. With `old`, what did not change is let pass, with a warning.
@@ -88,6 +62,47 @@ impl Rules {
         let mut budget = Budget::kubernetes();
         run(self, &Path::empty(), new, (old, before), false, &mut budget, &mut found);
         found.errors
+    }
+}
+
+/// Judges the rules of one definition's schema. What its defaults may spend, they may together.
+#[derive(Debug)]
+pub struct Judge(RefCell<Budget>);
+
+impl Judge {
+    /// Of which nothing has been spent.
+    pub fn new() -> Judge {
+        Judge(RefCell::new(Budget::kubernetes()))
+    }
+}
+
+impl Expressions for Judge {
+    fn check(&self, schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
+        compile::check(schema, path, wrong)
+    }
+
+    fn judge(&self, schema: &Value, whole: bool, default: &Value, path: &Path) -> Errors {
+        let mut budget = self.0.borrow_mut();
+        if budget.remaining() == 0 {
+            // it was said when it ran out
+            return Vec::new();
+        }
+        let Some(rules) = compile::of_default(schema, whole, default) else { return Vec::new() };
+        let mut warnings = Vec::new();
+        let mut judged = |old: Option<&Value>| {
+            let (mut found, mut own) = (Found { errors: Vec::new(), warnings: &mut warnings }, budget.clone());
+            run(&rules, path, default, (old, None), false, &mut own, &mut found);
+            (found.errors, own)
+        };
+        // it stays what it is, and it comes where nothing was
+        let (mut errors, mut spent) = judged(Some(default));
+        if errors.is_empty() {
+            let (as_new, own) = judged(None);
+            errors = as_new;
+            spent = if own.remaining() < spent.remaining() { own } else { spent };
+        }
+        *budget = spent;
+        errors
     }
 }
 
@@ -123,8 +138,14 @@ fn run(
     }
     match new {
         Value::Object(fields) => {
+            let old = old.filter(|_| rules.correlates);
+            let is_root = *path == Path::empty();
             for (name, value) in fields {
-                let old = (old.and_then(|old| old.get(name)), before.and_then(|before| before.key(name)));
+                // Both versions were brought to the same apiVersion and kind: nothing can be told of those.
+                let told = !(is_root && matches!(&**name, "apiVersion" | "kind"));
+                let unchanged = unchanged && told;
+                let before = before.filter(|_| told).and_then(|before| before.key(name));
+                let old = (old.and_then(|old| old.get(name)), before);
                 if let Some(below) = rules.properties.get(name) {
                     run(below, &path.child(name), value, old, unchanged, budget, found);
                 } else if let Some(below) = &rules.values {
@@ -184,10 +205,7 @@ fn check(
     if rule.uses_old && old.is_none() && !rule.optional_old {
         return;
     }
-    let mut at = path.clone();
-    for part in rule.field_path.split('.').filter(|part| !part.is_empty()) {
-        at = at.child(part);
-    }
+    let at = if rule.field == Path::empty() { path.clone() } else { path.child(rule.field.as_str()) };
     let activation = || -> Result<Activation<'_>, cel::EvalError> {
         let mut activation = Activation::new().with("self", CelValue::typed(new, decl)?);
         match (old, rule.optional_old) {

@@ -1,6 +1,5 @@
 //! `NodeRestriction`, of tokens: a node may have those of the Pods that are on it, for whom their volumes say.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use machinery::status::Status;
@@ -73,17 +72,15 @@ fn stored(cx: &Context, table: &str, key: &str) -> Option<Value> {
 /// Whether one of the Pod's volumes has tokens for the audience; that none has is known only if all that
 /// they lead to is there.
 fn is_named(cx: &Context, pod: &Value, audience: &str) -> Result<bool, String> {
-    let mut missing = BTreeSet::new();
+    let mut missing: Vec<String> = Vec::new();
     for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
         match names(cx, pod, volume, audience) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
-            Err(why) => {
-                missing.insert(why);
-            }
+            Err(why) if missing.contains(&why) => {}
+            Err(why) => missing.push(why),
         }
     }
-    let missing: Vec<String> = missing.into_iter().collect();
     match missing.as_slice() {
         [] => Ok(false),
         [one] => Err(one.clone()),

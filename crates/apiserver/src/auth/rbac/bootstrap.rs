@@ -164,8 +164,8 @@ pub async fn run(server: &Server) -> Result<(), Status> {
     Ok(())
 }
 
-/// The binding that one was a part of: whom administrators took out of the old one, or kept it from being completed with, is not
-/// to come back by the new one.
+/// The binding that one was a part of: where administrators keep the old one as they made it, whom they took out is not to come
+/// back by the new one, and whom they added is in both.
 fn splits_off(wanted: &Wanted) -> Option<&'static str> {
     let is_part = wanted.plural == "clusterrolebindings" && wanted.key == "system:public-info-viewer";
     is_part.then_some("system:discovery")
@@ -174,11 +174,20 @@ fn splits_off(wanted: &Wanted) -> Option<&'static str> {
 /// A binding for those of another one, said about as that one is.
 fn inherited(wanted: Value, from: &Value) -> Value {
     let mut object = wanted.clone();
-    object["subjects"] = from["subjects"].clone();
+    copy(&mut object, from, "subjects");
     for part in ["labels", "annotations"] {
-        object["metadata"][part] = from["metadata"][part].clone();
+        copy(&mut object["metadata"], &from["metadata"], part);
     }
     completed(&object, &wanted).unwrap_or(object)
+}
+
+/// Gives an object the field of another one, or takes it away.
+fn copy(object: &mut Value, from: &Value, field: &str) {
+    let Some(fields) = object.as_object_mut() else { return };
+    match from.get(field).filter(|value| !value.is_null()) {
+        Some(value) => drop(fields.insert(field.to_owned(), value.clone())),
+        None => drop(fields.remove(field)),
+    }
 }
 
 /// The fields that a new object sets, as `managedFields` name them. All lists of these kinds are atomic.
@@ -302,6 +311,11 @@ mod tests {
         let wanted = all.iter().find(|wanted| splits_off(wanted).is_some()).unwrap().object.clone();
         assert_eq!(inherited(wanted.clone(), &current)["subjects"].as_array().unwrap().len(), 3);
         current["metadata"]["annotations"] = json!({AUTOUPDATE: "false", "why": "mine"});
+        let mut bare = current.clone();
+        bare.as_object_mut().unwrap().remove("subjects");
+        bare["metadata"].as_object_mut().unwrap().remove("labels");
+        let own = inherited(wanted.clone(), &bare);
+        assert_eq!((own.get("subjects"), own["metadata"].get("labels")), (None, None), "there is none, not a null");
         let own = inherited(wanted, &current);
         assert_eq!(
             (&own["subjects"], &own["metadata"]["annotations"]),

@@ -23,8 +23,8 @@ struct Compiling<'a> {
     errors: Errors,
     /// What each expression may cost, and where it stands.
     costs: Vec<(u64, Path)>,
-    /// What is wrong with the schema otherwise: rules at and above that are not looked at.
-    wrong: &'a [Error],
+    /// Where something else is wrong with the schema, in order: rules at and above that are not looked at.
+    wrong: Vec<&'a str>,
 }
 
 impl Compiling<'_> {
@@ -60,11 +60,12 @@ impl Compiling<'_> {
     }
 
     fn is_wrong(&self, path: &Path) -> bool {
-        let below = |error: &Error| {
-            let rest = error.path.as_str().strip_prefix(path.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        let is_there = |start: String, whole: bool| {
+            let at = self.wrong.partition_point(|wrong| **wrong < *start);
+            self.wrong.get(at).is_some_and(|wrong| if whole { **wrong == *start } else { wrong.starts_with(&start) })
         };
-        self.wrong.iter().any(below)
+        let own = path.as_str();
+        is_there(own.to_owned(), true) || ['.', '['].into_iter().any(|next| is_there(format!("{own}{next}"), false))
     }
 }
 
@@ -138,6 +139,8 @@ pub fn of_default(schema: &Value, whole: bool, default: &Value) -> Option<Rules>
 
 /// What is wrong with the rules of a schema, of which something else may be `wrong`.
 pub fn check(schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
+    let mut wrong: Vec<&str> = wrong.iter().map(|error| error.path.as_str()).collect();
+    wrong.sort_unstable();
     let mut compiling = Compiling { asked: true, wrong, ..Compiling::default() };
     build(schema, Place::root(path), &mut compiling);
     compiling.charge_all(path);
@@ -158,9 +161,10 @@ fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Opt
         build(values, place, compiling).map(Box::new)
     });
     let is_map = schema["x-kubernetes-list-type"] == "map";
-    let items = schema.get("items").filter(|items| items.is_object()).and_then(|items| {
-        build(items, place.items("items", &schema["maxItems"], is_map), compiling).map(Box::new)
-    });
+    let items = schema
+        .get("items")
+        .filter(|items| items.is_object())
+        .and_then(|items| build(items, place.items("items", &schema["maxItems"], is_map), compiling).map(Box::new));
     if rules.is_empty() && properties.is_empty() && values.is_none() && items.is_none() {
         return None;
     }
@@ -183,7 +187,10 @@ fn own(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> (Opt
     let rules = list.iter().enumerate().map(|(i, rule)| {
         let path = place.path.child("x-kubernetes-validations").index(i);
         let field = field_path(schema, rule["fieldPath"].as_str().unwrap_or_default(), true);
-        Rule { field: field.map(|(path, _)| path).unwrap_or_default(), ..compile(rule, decl.as_ref(), &path, place, compiling) }
+        Rule {
+            field: field.map(|(path, _)| path).unwrap_or_default(),
+            ..compile(rule, decl.as_ref(), &path, place, compiling)
+        }
     });
     let rules = rules.collect();
     (decl, rules)
@@ -217,7 +224,8 @@ fn compile(
             let cost = program.estimate(Fidelity::Kubernetes).max.saturating_mul(occurs);
             compiling.charge("rule", cost, path.child("rule"));
             if let (true, Some(lost)) = (uses_old, &place.lost) {
-                let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
+                let detail =
+                    format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
                 compiling.report(Error::invalid(&path.child("rule"), text.as_str(), detail));
             }
         }

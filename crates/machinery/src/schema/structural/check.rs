@@ -67,18 +67,23 @@ pub(super) fn is_buildable(json: &Value) -> bool {
     fn walk(json: &Value, depth: usize) -> bool {
         let Some(depth) = depth.checked_sub(1) else { return false };
         let Some(schema) = json.as_object() else { return true };
-        !NOT_SUPPORTED.iter().any(|key| schema.contains_key(*key))
-            && !schema.get("items").is_some_and(Value::is_array)
-            && schema.get("x-kubernetes-preserve-unknown-fields") != Some(&Value::Bool(false))
-            && ["items", "additionalProperties", "not"]
-                .iter()
-                .all(|key| schema.get(*key).is_none_or(|of| walk(of, depth)))
-            && ["allOf", "anyOf", "oneOf"]
-                .iter()
-                .all(|key| schema.get(*key).and_then(Value::as_array).into_iter().flatten().all(|of| walk(of, depth)))
-            && schema.get("properties").and_then(Value::as_object).into_iter().flatten().all(|(_, of)| walk(of, depth))
+        is_buildable_itself(schema) && below(schema).all(|of| walk(of, depth))
     }
     walk(json, MAX_DEPTH)
+}
+
+fn is_buildable_itself(schema: &Json) -> bool {
+    !NOT_SUPPORTED.iter().any(|key| schema.contains_key(*key))
+        && !schema.get("items").is_some_and(Value::is_array)
+        && schema.get("x-kubernetes-preserve-unknown-fields") != Some(&Value::Bool(false))
+}
+
+/// The schemas within a schema.
+fn below(schema: &Json) -> impl Iterator<Item = &Value> {
+    let single = ["items", "additionalProperties", "not"].into_iter().filter_map(|key| schema.get(key));
+    let listed = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
+    let named = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::values);
+    single.chain(listed).chain(named)
 }
 
 /// All that is not allowed anywhere in the schema.
@@ -109,12 +114,14 @@ fn flag(schema: &Json, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-fn walk(json: &Value, path: &Path, inside: Inside, depth: usize, errors: &mut field::Errors) {
-    let Some(schema) = json.as_object() else { return };
+/// Says whether types can be built from it.
+fn walk(json: &Value, path: &Path, inside: Inside, depth: usize, errors: &mut field::Errors) -> bool {
+    let Some(schema) = json.as_object() else { return true };
     let Some(depth) = depth.checked_sub(1) else {
         errors.push(Error::forbidden(path, "is nested too deeply"));
-        return;
+        return false;
     };
+    let mut buildable = is_buildable_itself(schema);
     standard(schema, path, &inside, errors);
     if flag(schema, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -131,7 +138,7 @@ fn walk(json: &Value, path: &Path, inside: Inside, depth: usize, errors: &mut fi
         if below.meta {
             below.no_defaults = Some("inside additionalProperties applying to object metadata".into());
         }
-        walk(additional, &at, below, depth, errors);
+        buildable &= walk(additional, &at, below, depth, errors);
     }
     for (name, of) in properties.into_iter().flatten() {
         let mut below = below.clone();
@@ -141,21 +148,22 @@ fn walk(json: &Value, path: &Path, inside: Inside, depth: usize, errors: &mut fi
                 below.no_defaults = Some(format!("in top-level {name}"));
             }
         }
-        walk(of, &path.child("properties").key(name), below, depth, errors);
+        buildable &= walk(of, &path.child("properties").key(name), below, depth, errors);
     }
     for key in ["items", "not"] {
         if let Some(of) = schema.get(key) {
-            walk(of, &path.child(key), below.clone(), depth, errors);
+            buildable &= walk(of, &path.child(key), below.clone(), depth, errors);
         }
     }
     for key in ["allOf", "oneOf", "anyOf"] {
         for (at, of) in schema.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            walk(of, &path.child(key).index(at), below.clone(), depth, errors);
+            buildable &= walk(of, &path.child(key).index(at), below.clone(), depth, errors);
         }
     }
     extensions(schema, path, errors);
     lists(schema, path, errors);
-    rules(json, path, errors);
+    rules(json, buildable, path, errors);
+    buildable
 }
 
 /// What is allowed of JSON Schema.
@@ -285,7 +293,7 @@ fn lists(schema: &Json, path: &Path, errors: &mut field::Errors) {
 }
 
 /// The frame of CEL rules; what they say is checked elsewhere.
-fn rules(json: &Value, path: &Path, errors: &mut field::Errors) {
+fn rules(json: &Value, buildable: bool, path: &Path, errors: &mut field::Errors) {
     const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
     let all = json.get("x-kubernetes-validations").and_then(Value::as_array);
     for (at, rule) in all.into_iter().flatten().enumerate() {
@@ -319,7 +327,7 @@ fn rules(json: &Value, path: &Path, errors: &mut field::Errors) {
         if breaks(field) {
             errors.push(Error::invalid(&at.child("fieldPath"), field, "must not contain line breaks"));
         }
-        if !field.is_empty() && is_buildable(json) && field_path(json, field, true).is_err() {
+        if !field.is_empty() && buildable && field_path(json, field, true).is_err() {
             errors.push(Error::invalid(&at.child("fieldPath"), field, "must be a valid path"));
         }
     }

@@ -76,9 +76,9 @@ impl<'a> Walk<'a> {
                     self.below(Step::Item, schema.at(*items), json, &path.child("items"), below, depth);
                 }
             }
-            Shape::Object(fields) => {
+            Shape::Object(_) => {
                 for (name, json) in json.get("properties").and_then(Value::as_object).into_iter().flatten() {
-                    let Some(field) = fields.iter().find(|field| *field.name == **name) else { continue };
+                    let Some(field) = schema.field(name) else { continue };
                     let path = path.child("properties").key(name);
                     let meta = inside.meta || inside.whole && is_meta_field(name);
                     let below = Inside { meta, whole: false, ..inside };

@@ -84,7 +84,7 @@ impl Structural {
         surround::trusted(json, metadata)
     }
 
-    /// The schema as it was written.
+    /// The schema without what stands around an object.
     pub fn schema(&self) -> Schema<'_> {
         self.types.schema(self.root)
     }
