@@ -22,8 +22,6 @@ pub struct Rules {
     items: Option<Box<Rules>>,
     /// The keys that tell the items of a list apart; without them old and new items cannot be compared.
     keys: Option<Vec<String>>,
-    /// Whether its fields can be compared with those of an old object: not if it is replaced as a whole.
-    correlates: bool,
 }
 
 struct Rule {
@@ -138,7 +136,6 @@ fn run(
     }
     match new {
         Value::Object(fields) => {
-            let old = old.filter(|_| rules.correlates);
             let is_root = *path == Path::empty();
             for (name, value) in fields {
                 // Both versions were brought to the same apiVersion and kind: nothing can be told of those.

@@ -107,22 +107,20 @@ impl<'a> Place<'a> {
         Place { path: path.clone(), whole: true, cardinality: Some(1), lost: None, value: None }
     }
 
-    fn field(&self, name: &str, told: bool) -> Option<Self> {
+    fn field(&self, name: &str) -> Option<Self> {
         let value = match self.value {
             Some(value) => Some(value.get(name)?),
             None => None,
         };
         let path = self.path.child("properties").key(name);
-        Some(Place { path, whole: false, value, lost: self.lost(told), cardinality: self.cardinality })
+        Some(Place { path, whole: false, value, lost: self.lost.clone(), cardinality: self.cardinality })
     }
 
+    /// `told`: which of them is which is known.
     fn items(&self, key: &str, bound: &Value, told: bool) -> Self {
         let cardinality = multiply(self.cardinality, bound);
-        Place { path: self.path.child(key), whole: false, value: None, lost: self.lost(told), cardinality }
-    }
-
-    fn lost(&self, told: bool) -> Option<Path> {
-        self.lost.clone().or_else(|| (!told).then(|| self.path.clone()))
+        let lost = self.lost.clone().or_else(|| (!told).then(|| self.path.clone()));
+        Place { path: self.path.child(key), whole: false, value: None, lost, cardinality }
     }
 }
 
@@ -150,10 +148,9 @@ pub fn check(schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
 /// Compiles what is at and below a schema; `None` if there are no rules.
 fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Option<Rules> {
     let (decl, rules) = own(schema, &place, compiling);
-    let correlates = schema["x-kubernetes-map-type"].as_str().is_none_or(|kind| kind == "granular");
     let mut properties = BTreeMap::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let below = place.field(name, correlates).and_then(|place| build(property, place, compiling));
+        let below = place.field(name).and_then(|place| build(property, place, compiling));
         properties.extend(below.map(|below| (name.clone(), below)));
     }
     let values = schema.get("additionalProperties").filter(|values| values.is_object()).and_then(|values| {
@@ -173,7 +170,7 @@ fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Opt
         keys.filter_map(Value::as_str).map(str::to_owned).collect()
     });
     let kind = schema["type"].as_str().unwrap_or_default().into();
-    Some(Rules { decl, kind, rules, properties, values, items, keys, correlates })
+    Some(Rules { decl, kind, rules, properties, values, items, keys })
 }
 
 /// The rules of a schema itself.
