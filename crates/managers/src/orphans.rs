@@ -20,7 +20,7 @@ pub(crate) struct Owned {
 /// Looks after orphans, for ever. They are nobody's: no desk, which comes and goes with its type, has them.
 pub(crate) async fn work(cx: Arc<Context>) {
     loop {
-        let (owned, _) = cx.orphans.next().await;
+        let owned = cx.orphans.next().await.key;
         match sweep(&cx, &owned).await {
             Ok(()) => cx.orphans.done(&owned),
             Err(trouble) => {

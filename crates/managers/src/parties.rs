@@ -180,6 +180,22 @@ fn stays() -> Vec<Value> {
             }],
         }),
     ));
+    // where writes go in order a volume says so after its claim, and until then nothing else holds it
+    let phase = "oldObject.?status.?phase.orValue('')";
+    all.extend(refuses(
+        "volumes-being-bound-stay",
+        json!({
+            "matchConstraints": {"resourceRules": [delete("", "persistentvolumes")]},
+            "matchConditions": [{"name": "is-being-bound", "expression": format!(
+                "oldObject.spec.?claimRef.?uid.orValue('') != '' && {phase} in ['', 'Pending', 'Available']"
+            )}],
+            "validations": [{
+                "expression": "false",
+                "messageExpression": "'it is being bound to claim ' + oldObject.spec.claimRef.?namespace.orValue('') + '/' + oldObject.spec.claimRef.?name.orValue('') + ': delete that first, or try again when this says Bound; if it never does, set spec.claimRef to null'",
+                "reason": "Forbidden",
+            }],
+        }),
+    ));
     all.extend(refuses(
         "definitions-of-implementations-stay",
         json!({

@@ -1,4 +1,5 @@
-//! The work queue: every item once, never two at the same time, failures later and later.
+//! The work queue: every item once, never two at the same time, failures later and later. What nobody waits for can be put off until
+//! nothing else is in line.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
@@ -8,10 +9,18 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// In which line an item is.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Line {
+    #[default]
+    None,
+    Ready,
+    PutOff,
+}
+
 #[derive(Default)]
 struct Item {
-    /// In `ready`.
-    queued: bool,
+    line: Line,
     /// Being worked on.
     running: bool,
     /// Wanted again while being worked on.
@@ -25,6 +34,8 @@ type When = (Instant, u64);
 
 struct Inner<K> {
     ready: VecDeque<K>,
+    /// Comes after all that is ready, and not much later than that; what is in another line by now is passed over.
+    put_off: VecDeque<(Instant, K)>,
     /// Wanted later; of each item the earliest.
     later: BTreeMap<When, K>,
     timers: HashMap<K, When>,
@@ -43,6 +54,7 @@ impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
     fn default() -> Self {
         let inner = Inner {
             ready: VecDeque::new(),
+            put_off: VecDeque::new(),
             later: BTreeMap::new(),
             timers: HashMap::new(),
             items: HashMap::new(),
@@ -58,6 +70,20 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// The longest for who was overtaken: what it saw too late is shown soon, and nothing may tell it so.
 const OVERTAKEN: Duration = Duration::from_secs(1);
 
+/// The longest that an item is put off while others are in line.
+const PUT_OFF: Duration = Duration::from_secs(30);
+
+/// An item to be worked on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Next<K> {
+    /// Which.
+    pub key: K,
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// Whether it was put off until now.
+    pub put_off: bool,
+}
+
 /// Why an item is to be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -72,15 +98,40 @@ fn pause(failures: u32, cause: Cause) -> Duration {
     FIRST.saturating_mul(1 << failures.min(13)).min(longest)
 }
 
+impl<K: Clone + Eq + Hash> Inner<K> {
+    fn pop(&mut self, now: Instant) -> Option<Next<K>> {
+        let overdue = self.put_off.front().is_some_and(|(since, _)| now.duration_since(*since) >= PUT_OFF);
+        let first = if overdue { self.pop_put_off() } else { self.pop_ready() };
+        let (key, put_off) = first.or_else(|| if overdue { self.pop_ready() } else { self.pop_put_off() })?;
+        let item = self.items.entry(key.clone()).or_default();
+        (item.line, item.running) = (Line::None, true);
+        Some(Next { key, failures: item.failures, put_off })
+    }
+
+    fn pop_ready(&mut self) -> Option<(K, bool)> {
+        self.ready.pop_front().map(|key| (key, false))
+    }
+
+    fn pop_put_off(&mut self) -> Option<(K, bool)> {
+        let still = |key: &K| self.items.get(key).is_some_and(|item| item.line == Line::PutOff);
+        while let Some((_, key)) = self.put_off.pop_front() {
+            if still(&key) {
+                return Some((key, true));
+            }
+        }
+        None
+    }
+}
+
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Wants an item worked on as soon as possible.
+    /// Wants an item worked on as soon as possible, also if it was put off.
     pub fn add(&self, key: K) {
         let mut inner = self.inner.lock();
         let item = inner.items.entry(key.clone()).or_default();
         if item.running {
             item.again = true;
-        } else if !item.queued {
-            item.queued = true;
+        } else if item.line != Line::Ready {
+            item.line = Line::Ready;
             inner.ready.push_back(key);
             drop(inner);
             self.ready.notify_one();
@@ -107,7 +158,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// Whether an item is in line, or will be: after it was worked on, or after a while.
     pub fn is_wanted(&self, key: &K) -> bool {
         let inner = self.inner.lock();
-        inner.timers.contains_key(key) || inner.items.get(key).is_some_and(|item| item.queued || item.again)
+        inner.timers.contains_key(key) || inner.items.get(key).is_some_and(|item| item.line != Line::None || item.again)
     }
 
     /// Whether an item is being worked on.
@@ -115,24 +166,38 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.inner.lock().items.get(key).is_some_and(|item| item.running)
     }
 
-    /// The next item. It must be given back with [`Queue::done`] or [`Queue::failed`].
-    pub async fn next(&self) -> (K, u32) {
+    /// The next item. It must be given back with [`Queue::done`], [`Queue::failed`] or [`Queue::put_off`].
+    pub async fn next(&self) -> Next<K> {
         loop {
             let notified = self.ready.notified();
             {
                 let mut inner = self.inner.lock();
-                if let Some(key) = inner.ready.pop_front() {
-                    let item = inner.items.entry(key.clone()).or_default();
-                    (item.queued, item.running) = (false, true);
-                    let failures = item.failures;
-                    if !inner.ready.is_empty() {
+                if let Some(next) = inner.pop(Instant::now()) {
+                    if !inner.ready.is_empty() || !inner.put_off.is_empty() {
                         self.ready.notify_one();
                     }
-                    return (key, failures);
+                    return next;
                 }
             }
             notified.await;
         }
+    }
+
+    /// Nobody waits for what is to be done about the item: it comes when nothing else is in line.
+    pub fn put_off(&self, key: &K) {
+        let mut inner = self.inner.lock();
+        let Some(item) = inner.items.get_mut(key) else { return };
+        let again = std::mem::take(&mut item.again);
+        item.running = false;
+        if again {
+            item.line = Line::Ready;
+            inner.ready.push_back(key.clone());
+        } else {
+            item.line = Line::PutOff;
+            inner.put_off.push_back((Instant::now(), key.clone()));
+        }
+        drop(inner);
+        self.ready.notify_one();
     }
 
     /// The item is settled for now.
@@ -142,11 +207,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         item.running = false;
         item.failures = 0;
         if item.again {
-            (item.again, item.queued) = (false, true);
+            (item.again, item.line) = (false, Line::Ready);
             inner.ready.push_back(key.clone());
             drop(inner);
             self.ready.notify_one();
-        } else if !item.queued {
+        } else if item.line == Line::None {
             inner.items.remove(key);
         }
     }
@@ -159,7 +224,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         item.failures += 1;
         let pause = pause(item.failures, cause);
         if item.again {
-            (item.again, item.queued) = (false, true);
+            (item.again, item.line) = (false, Line::Ready);
             inner.ready.push_back(key.clone());
             drop(inner);
             self.ready.notify_one();
@@ -203,13 +268,14 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// Whether nothing is in line: whoever works has nothing else to do.
     pub fn is_quiet(&self) -> bool {
-        self.inner.lock().ready.is_empty()
+        let inner = self.inner.lock();
+        inner.ready.is_empty() && inner.put_off.is_empty()
     }
 
     /// Whether nothing is to be done now or later.
     pub fn is_idle(&self) -> bool {
         let inner = self.inner.lock();
-        inner.items.values().all(|i| !i.queued && !i.running) && inner.ready.is_empty()
+        inner.items.values().all(|item| item.line == Line::None && !item.running)
     }
 }
 
@@ -217,20 +283,58 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 mod tests {
     use super::*;
 
+    fn next(key: &'static str, failures: u32) -> Next<&'static str> {
+        Next { key, failures, put_off: false }
+    }
+
+    #[tokio::test]
+    async fn what_is_put_off_comes_last_but_comes() {
+        let queue: Queue<&str> = Queue::default();
+        for key in ["a", "b", "c"] {
+            queue.add(key);
+        }
+        assert_eq!(queue.next().await, next("a", 0));
+        queue.put_off(&"a");
+        assert!(queue.is_wanted(&"a") && !queue.is_idle());
+        queue.add("d");
+        for key in ["b", "c", "d"] {
+            assert_eq!(queue.next().await, next(key, 0));
+            queue.done(&key);
+        }
+        assert!(!queue.is_quiet());
+        assert_eq!(queue.next().await, Next { key: "a", failures: 0, put_off: true });
+        // who is wanted again waits no longer, and comes once
+        queue.put_off(&"a");
+        queue.add("b");
+        queue.add("a");
+        assert_eq!((queue.next().await, queue.next().await), (next("b", 0), next("a", 0)));
+        queue.done(&"a");
+        queue.done(&"b");
+        let more = tokio::time::timeout(Duration::from_millis(20), queue.next()).await;
+        assert!(more.is_err() && queue.is_idle() && queue.is_quiet(), "{more:?}");
+        // however much else there is
+        queue.add("a");
+        assert_eq!(queue.next().await.key, "a");
+        queue.put_off(&"a");
+        queue.add("b");
+        let mut later = || queue.inner.lock().pop(Instant::now() + PUT_OFF).map(|next| next.key);
+        assert_eq!((later(), later(), later()), (Some("a"), Some("b"), None));
+    }
+
     #[tokio::test]
     async fn items_are_worked_on_once_and_never_twice_at_the_same_time() {
         let queue: Queue<&str> = Queue::default();
         queue.add("a");
         queue.add("a");
         queue.add("b");
-        let (a, _) = queue.next().await;
+        let a = queue.next().await.key;
         queue.add("a"); // while it is worked on
-        assert_eq!((a, queue.next().await.0), ("a", "b"));
+        assert_eq!((a, queue.next().await.key), ("a", "b"));
         let third = tokio::time::timeout(Duration::from_millis(20), queue.next()).await;
         assert!(third.is_err(), "a is still being worked on");
         queue.done(&"b");
         queue.done(&"a");
-        assert_eq!(queue.next().await.0, "a");
+        assert_eq!(queue.next().await.key, "a");
         queue.done(&"a");
         assert!(queue.is_idle());
         assert_eq!(queue.len(), 0);
@@ -247,13 +351,13 @@ mod tests {
         let timer = tokio::spawn(async move { timer.keep_time().await });
         queue.add("a");
         for failures in 0..3 {
-            assert_eq!(queue.next().await, ("a", failures));
+            assert_eq!(queue.next().await, next("a", failures));
             queue.failed(&"a", Cause::Failed);
         }
-        assert_eq!(queue.next().await, ("a", 3));
+        assert_eq!(queue.next().await, next("a", 3));
         queue.done(&"a");
         queue.add("a");
-        assert_eq!(queue.next().await, ("a", 0), "a success forgets the failures");
+        assert_eq!(queue.next().await, next("a", 0), "a success forgets the failures");
         timer.abort();
     }
 
@@ -265,7 +369,7 @@ mod tests {
         for pause in [3_600_000, 20, 40, 20, 60] {
             queue.add_after("a", Duration::from_millis(pause));
         }
-        assert_eq!(queue.next().await, ("a", 0), "an hour is not waited for");
+        assert_eq!(queue.next().await, next("a", 0), "an hour is not waited for");
         queue.done(&"a");
         let again = tokio::time::timeout(Duration::from_millis(200), queue.next()).await;
         assert!(again.is_err(), "one time is enough");
@@ -278,11 +382,11 @@ mod tests {
         let queue: Queue<&str> = Queue::default();
         queue.add("a");
         for failures in 0..20 {
-            assert_eq!(queue.next().await, ("a", failures));
+            assert_eq!(queue.next().await, next("a", failures));
             queue.add("a");
             queue.failed(&"a", Cause::Failed);
         }
-        assert_eq!(queue.next().await, ("a", 20));
+        assert_eq!(queue.next().await, next("a", 20));
         queue.failed(&"a", Cause::Failed);
         let next = tokio::time::timeout(Duration::from_millis(20), queue.next()).await;
         assert!(next.is_err(), "nothing new is to be seen");

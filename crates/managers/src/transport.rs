@@ -1,7 +1,7 @@
 //! One list of writes, two transports: a Transaction where discovery offers it, ordered writes elsewhere.
 //!
 //! Nothing above knows which it was. Either way every write carries its precondition; in order, the first that fails ends the
-//! list and what went before stays, which the next look resumes.
+//! list and what went before stays, which the next look resumes, and what nobody waits for is left to the look at its own object.
 
 use std::sync::Arc;
 
@@ -61,12 +61,18 @@ impl Transport {
         self.transactions
     }
 
-    /// Sends a plan's writes. The versions they yield, in their order; empty for what is gone.
+    /// Sends a plan's writes. The versions they yield, in their order; empty for what is gone or left for later.
     pub async fn send(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
         let sent = self.send_all(plan).await;
         let done = sent.as_ref().map_or_else(|broken| broken.done.len(), Vec::len);
-        self.counters.sent(done, sent.is_err());
+        let left = plan.writes.iter().take(done).filter(|write| self.leaves(write)).count();
+        self.counters.sent(done - left, sent.is_err());
         sent
+    }
+
+    /// Whether a write is not sent with its list.
+    fn leaves(&self, write: &Write) -> bool {
+        write.can_wait && !self.transactions
     }
 
     async fn send_all(&self, plan: &Plan) -> Result<Vec<String>, Broken> {
@@ -79,6 +85,10 @@ impl Transport {
                 continue;
             }
             for write in list {
+                if self.leaves(write) {
+                    done.push(String::new());
+                    continue;
+                }
                 match self.write(write, &done).await {
                     Ok(version) => done.push(version),
                     Err(failure) => return Err(Broken { purpose: write.purpose, failure, done }),

@@ -108,6 +108,9 @@ async fn a_bind_in_order_is_four_writes_and_reads_nothing() {
     for n in 0..COUNT {
         cluster.until(&pvc("default", &format!("c{n}")), "bound", phase_is("Bound")).await;
     }
+    for n in 0..COUNT {
+        cluster.until(&pv(&format!("v{n}")), "bound", phase_is("Bound")).await;
+    }
     // whatever is looked at once more is looked at by then
     tokio::time::sleep(Duration::from_millis(500)).await;
     let counts = counts.lock().expect("counts").clone();

@@ -79,6 +79,8 @@ pub struct Write {
     /// Whether it is about an implementation. What stands in a template is somebody else's wish: it is written with the
     /// provisioner's rights, never with the managers' own.
     pub implementation: bool,
+    /// Whether nobody waits for it: where lists are sent in order, it may be left to the next look at its target, which plans it again.
+    pub can_wait: bool,
 }
 
 /// Something a person would want to know.
@@ -132,7 +134,7 @@ impl Plan {
     fn push(&mut self, verb: Verb, target: Target, object: &Value, body: Value, purpose: &'static str) {
         let version = self.version(object);
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        self.writes.push(Write { verb, target, body, uid, version, purpose, implementation: false });
+        self.writes.push(Write { verb, target, body, uid, version, purpose, implementation: false, can_wait: false });
     }
 
     /// Patches an object.
@@ -161,6 +163,7 @@ impl Plan {
             version: Version::Any,
             purpose,
             implementation: false,
+            can_wait: false,
         });
     }
 
@@ -168,6 +171,13 @@ impl Plan {
     pub(crate) fn of_implementation(&mut self) {
         if let Some(last) = self.writes.last_mut() {
             last.implementation = true;
+        }
+    }
+
+    /// Says of the last write that nobody waits for it.
+    pub(crate) fn for_later(&mut self) {
+        if let Some(last) = self.writes.last_mut() {
+            last.can_wait = true;
         }
     }
 
@@ -183,6 +193,7 @@ impl Plan {
             version: Version::Any,
             purpose,
             implementation: false,
+            can_wait: false,
         });
     }
 

@@ -1,7 +1,7 @@
 //! The lives of claims.
 //!
-//! The order of a bind is the engine's: the volume refers to the claim, the claim names the volume, the volume says Bound, the claim
-//! says Bound. Whatever it says, a volume is its claim's from the first of these on (see `volume`).
+//! The order of a bind: the volume refers to the claim, the claim names the volume, the claim says Bound, the volume says Bound. The claim
+//! is what somebody waits for; whatever it says, a volume is its claim's from the first of these on (see `volume`).
 //!
 //! The protection finalizers of volumes and claims are the API server's own affair, in both homes.
 
@@ -275,13 +275,6 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
     if !patch.is_empty() {
         plan.patch(claim, Value::Object(patch), "name the volume");
     }
-    if phase(volume) != "Bound" {
-        plan.patch_status(
-            volume,
-            json!({"phase": "Bound", "reason": null, "message": null}),
-            "say Bound on the volume",
-        );
-    }
     let mut fields = json!({
         "phase": "Bound",
         "accessModes": volume["spec"]["accessModes"],
@@ -299,6 +292,11 @@ fn bind(scene: &VolumeClaimScene<'_>, volume: &Value, plan: &mut Plan) {
         if phase(claim) != "Bound" {
             plan.event(claim, false, "Bound", format!("bound to PersistentVolume {name}"));
         }
+    }
+    if phase(volume) != "Bound" {
+        let status = json!({"phase": "Bound", "reason": null, "message": null});
+        plan.patch_status(volume, status, "say Bound on the volume");
+        plan.for_later();
     }
 }
 

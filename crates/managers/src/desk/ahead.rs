@@ -79,7 +79,7 @@ impl Desk {
     }
 
     /// Whether looking at an item now would be of no use: what this process wrote of it has not been shown, or it is free and whoever
-    /// has its claim in hand is about to bind it.
+    /// has its claim in hand is about to bind it, or has.
     pub(super) fn is_too_early(&self, item: &Item) -> bool {
         let state = self.state.lock();
         if state.ahead.has(item) {
@@ -95,7 +95,8 @@ impl Desk {
                 let free = state.index.get(name).filter(|offer| offer.phase == Phase::Available && !offer.deleting);
                 let refs = free.into_iter().flat_map(|offer| offer.refs.iter());
                 refs.filter_map(|r| state.claim_uids.get(&r.uid))
-                    .any(|(namespace, name)| self.queue.is_in_hand(&Item::Claim(namespace.clone(), name.clone())))
+                    .map(|(namespace, name)| Item::Claim(namespace.clone(), name.clone()))
+                    .any(|claim| self.queue.is_in_hand(&claim) || state.ahead.has(&claim))
             }
         }
     }

@@ -356,13 +356,14 @@ impl Desk {
             return Ok(());
         }
         let revision = |versions: &[String]| -> Option<u64> {
-            let last = plan.writes.iter().zip(versions).rfind(|(w, _)| w.target.kind == resource)?;
-            last.1.parse().ok()
+            let of_resource = plan.writes.iter().zip(versions).rev().filter(|(w, _)| w.target.kind == resource);
+            of_resource.filter_map(|(_, version)| version.parse().ok()).next()
         };
         match self.transmit(&plan).await {
             Ok(versions) => {
-                if let Some(revision) = revision(&versions) {
-                    self.state.lock().index.confirm(uid, revision);
+                match revision(&versions) {
+                    Some(revision) => self.state.lock().index.confirm(uid, revision),
+                    None => self.state.lock().index.forget(uid),
                 }
                 self.cx.events.tell(plan.events);
                 Ok(())

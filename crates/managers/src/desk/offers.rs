@@ -96,7 +96,7 @@ mod tests {
     async fn woken(desk: &Desk) -> Vec<String> {
         let mut all = Vec::new();
         while !desk.queue.is_quiet() {
-            let (item, _) = desk.queue.next().await;
+            let item = desk.queue.next().await.key;
             if let Item::Claim(_, name) = &item {
                 all.push(name.to_string());
             }

@@ -145,7 +145,7 @@ pub(super) mod tests {
 
     /// Takes the next item, as the workers do; a claim is noted as waiting.
     pub async fn work_off(desk: &Desk) -> Item {
-        let (item, _) = desk.queue.next().await;
+        let item = desk.queue.next().await.key;
         if let Item::Claim(_, name) = &item {
             let claim = claim(name[1..].parse().expect("a number"));
             let ask = desk.kind.ask(&claim, true, None).expect("an ask");

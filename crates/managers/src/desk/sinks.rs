@@ -186,7 +186,7 @@ impl Desk {
         for r in now.refs.iter().filter(|r| !r.uid.is_empty()) {
             let seen = state.claim_uids.get(&r.uid).and_then(|key| state.claims.get(key));
             let agreed = seen.is_some_and(|s| s.bound && s.resource.as_ref() == Some(&now.name));
-            let broken = now.phase != Phase::Bound && agreed;
+            let broken = now.phase != Phase::Bound && !self.says_so_later(now) && agreed;
             if broken || (showing && (wired || (changed && !agreed))) {
                 concern(&r.uid);
             }
@@ -305,7 +305,8 @@ impl Desk {
         let name = self.kind.named(object);
         let Some(offer) = state.index.get(name) else { return false };
         let uid = text(&meta["uid"]);
-        let holds = offer.refs.iter().any(|r| r.uid.as_ref() == uid) && offer.phase == Phase::Bound && !offer.deleting;
+        let says_so = offer.phase == Phase::Bound || self.says_so_later(offer);
+        let holds = offer.refs.iter().any(|r| r.uid.as_ref() == uid) && says_so && !offer.deleting;
         let finalizer = |name: &str| meta["finalizers"].as_array().is_some_and(|f| f.iter().any(|f| text(f) == name));
         let said = conductor_claims::lifecycle::condition_of(object, "Bound").is_none_or(|(holds, _, _)| holds);
         holds
@@ -433,11 +434,11 @@ mod tests {
             show(&desk, Role::Claim, claim);
         }
         while !desk.queue.is_quiet() {
-            let (item, _) = desk.queue.next().await;
+            let item = desk.queue.next().await.key;
             desk.queue.done(&item);
         }
         DeskSink { desk: desk.clone(), role: Role::Resource }.delete(volume);
-        let (item, _) = desk.queue.next().await;
+        let item = desk.queue.next().await.key;
         assert_eq!(item, Item::Claim("n".into(), "c".into()));
         desk.queue.done(&item);
         assert!(desk.queue.is_quiet());

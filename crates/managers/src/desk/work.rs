@@ -10,7 +10,7 @@ use super::ahead::SHOWN;
 use super::{Desk, Item, Key};
 use crate::api::Failure;
 use crate::kind::Kind;
-use crate::queue::Cause;
+use crate::queue::{Cause, Next};
 use crate::transport::Broken;
 
 /// What came of looking at an item.
@@ -86,7 +86,11 @@ impl Desk {
     pub(crate) async fn work(self: Arc<Self>) {
         self.until_synced().await;
         loop {
-            let (item, failures) = self.queue.next().await;
+            let Next { key: item, failures, put_off } = self.queue.next().await;
+            if !put_off && self.can_wait(&item) {
+                self.queue.put_off(&item);
+                continue;
+            }
             match self.look_at(&item, failures > 0).await {
                 Ok(Outcome::Settled) => self.queue.done(&item),
                 Ok(Outcome::Later(pause)) => {
@@ -107,6 +111,24 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// Whether nobody waits for what is to be done about an item: of a bound pair only the volume does not say so yet.
+    fn can_wait(&self, item: &Item) -> bool {
+        let Item::Resource(name) = item else { return false };
+        let state = self.state.lock();
+        let Some(offer) = state.index.get(name).filter(|offer| self.says_so_later(offer)) else { return false };
+        let is_bound = |uid: &Arc<str>| {
+            let seen = state.claim_uids.get(uid).and_then(|key| state.claims.get(key));
+            seen.is_some_and(|seen| seen.bound && seen.resource.as_ref() == Some(name))
+        };
+        !offer.refs.is_empty() && offer.refs.iter().all(|r| is_bound(&r.uid))
+    }
+
+    /// Whether a resource that has its claim may say so after its claim does.
+    pub(super) fn says_so_later(&self, offer: &Offer) -> bool {
+        let before = matches!(offer.phase, Phase::Pending | Phase::Available);
+        matches!(self.kind, Kind::Volumes) && before && !offer.deleting
     }
 
     pub(super) async fn look_at(&self, item: &Item, fresh: bool) -> Result<Outcome, Trouble> {
