@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a claim is bound while nothing else happens.
 const LONE: usize = 21;
 
+/// How fast all of it is done.
+pub const SETTLED: &str = "the same until the volumes say so, too";
 /// What each claim writes.
 pub const WRITES: &str = "writes per volume claim";
 /// What the server takes of such writes.
@@ -187,6 +189,8 @@ type Times = HashMap<String, Instant>;
 pub struct Report {
     /// Claims per second, from the first create to the last Bound.
     pub rate: f64,
+    /// The same, until what they are bound to says so, too.
+    pub settled: f64,
     /// From before a claim's create to its being seen Bound, sorted.
     pub latencies: Vec<Duration>,
     /// Revisions that the store made for each claim, its creation included.
@@ -222,6 +226,7 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
     free.await??;
     let before = revision(endpoint).await?;
     let bound = follow(endpoint, what.claims(""), format!("{run}-"), "Bound", count).await?;
+    let settled = follow(endpoint, what.resources(), format!("{run}-"), "Bound", count).await?;
     let (owned, used, begun) = (run.to_owned(), subject.processors(), Instant::now());
     let sent: std::sync::Arc<Vec<std::sync::OnceLock<Instant>>> =
         std::sync::Arc::new((0..count).map(|_| std::sync::OnceLock::new()).collect());
@@ -237,6 +242,8 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
     .await?;
     let bound = bound.await??;
     let took = begun.elapsed();
+    settled.await??;
+    let settled = begun.elapsed();
     let spent = |(name, after): (&'static str, Duration)| {
         let (_, before) = *used.as_ref()?.iter().find(|(other, _)| *other == name)?;
         Some((name, (after - before) / count as u32))
@@ -250,7 +257,8 @@ pub async fn burst(subject: &Subject, what: What, run: &str, count: usize) -> an
         .collect();
     latencies.sort_unstable();
     let versions = (after - before) as f64 / count as f64;
-    Ok(Report { rate: count as f64 / took.as_secs_f64(), latencies, versions, processors })
+    let rate = |took: Duration| count as f64 / took.as_secs_f64();
+    Ok(Report { rate: rate(took), settled: rate(settled), latencies, versions, processors })
 }
 
 /// The median time from a lone claim's creation to its being seen Bound, in milliseconds.
@@ -273,9 +281,10 @@ pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Res
     let burst = burst(subject, what, &format!("{run}-burst"), count).await?;
     let patches = patches(endpoint, what, &format!("{run}-burst"), count).await?;
     let lone = lone(subject, what, &format!("{run}-lone")).await?;
-    let names: [&'static str; 5] = match what {
+    let names: [&'static str; 6] = match what {
         What::Volumes => [
             "bind volume claims, 32 clients",
+            SETTLED,
             "a lone volume claim until Bound",
             WRITES,
             "server's processor time per volume claim",
@@ -283,6 +292,7 @@ pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Res
         ],
         What::Databases => [
             "bind database claims, 32 clients",
+            "the same until the databases say so, too",
             "a lone database claim until Bound",
             "writes per database claim",
             "server's processor time per database claim",
@@ -292,19 +302,20 @@ pub async fn measure(subject: &Subject, what: What, count: usize) -> anyhow::Res
     let half = |times: &[Duration]| quantile(times, 0.5);
     let mut rows = vec![
         Row::new(names[0], Unit::PerSecond, burst.rate).with(half(&burst.latencies), quantile(&burst.latencies, 0.99)),
-        Row::new(names[1], Unit::Milliseconds, half(&lone)).with(half(&lone), quantile(&lone, 0.99)),
-        Row::new(names[2], Unit::Writes, burst.versions),
+        Row::new(names[1], Unit::PerSecond, burst.settled),
+        Row::new(names[2], Unit::Milliseconds, half(&lone)).with(half(&lone), quantile(&lone, 0.99)),
+        Row::new(names[3], Unit::Writes, burst.versions),
     ];
     let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
     let used: Duration = burst.processors.iter().map(|(_, time)| *time).sum();
     if !burst.processors.is_empty() {
-        rows.push(Row::new(names[3], Unit::Milliseconds, milliseconds(used)));
+        rows.push(Row::new(names[4], Unit::Milliseconds, milliseconds(used)));
     }
     for (process, time) in burst.processors.iter().filter(|_| burst.processors.len() > 1) {
         let row = OF_PROCESSES.iter().find(|(name, _)| name == process);
         rows.extend(row.map(|(_, what)| Row::new(what, Unit::Milliseconds, milliseconds(*time))));
     }
-    rows.push(Row::new(names[4], Unit::PerSecond, patches));
+    rows.push(Row::new(names[5], Unit::PerSecond, patches));
     Ok(rows)
 }
 

@@ -43,6 +43,7 @@ const MANAGED_SHARE: &str = "our managers on kube-apiserver: writes for claims, 
 /// The rows of binding, and what they are called where ours runs on Kubernetes' own API server.
 const MANAGED_ROWS: &[(&str, &str)] = &[
     (BIND, MANAGED),
+    (bind::SETTLED, "our managers on kube-apiserver: the same until the volumes say so, too"),
     (bind::WRITES, "our managers on kube-apiserver: writes per volume claim"),
     (bind::PATCHES, "our managers on kube-apiserver: patch of a bound volume claim, 32 clients"),
     ("server's processor time per volume claim", "our managers on kube-apiserver: processor time per volume claim"),
@@ -140,7 +141,7 @@ pub fn both(options: &Compare) -> anyhow::Result<()> {
         let mut managed = Subject::managed(&state_dir("managed"), &program)?;
         let bound = measure_bind(&mut managed, options.quick)?;
         let value = |what: &str| bound.iter().find(|row| row.what == what).map_or(f64::NAN, |row| row.value);
-        let share = 100.0 * value(BIND) * value(bind::WRITES) / value(bind::PATCHES);
+        let share = 100.0 * value(bind::SETTLED) * value(bind::WRITES) / value(bind::PATCHES);
         rows.push(Row::new(MANAGED_SHARE, Unit::Percent, share));
         rows.extend(renamed(&bound));
         ours.push(rows);
