@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conductor_claims::lifecycle::Presence;
-use conductor_claims::matching::Offer;
-use conductor_claims::views::Phase;
+use conductor_claims::views::{Offer, Phase};
 use serde_json::{Value, json};
 
 use super::ahead::SHOWN;
