@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(queue.next().await.key, "a");
         queue.put_off(&"a");
         queue.add("b");
-        let mut later = || queue.inner.lock().pop(Instant::now() + PUT_OFF).map(|next| next.key);
+        let later = || queue.inner.lock().pop(Instant::now() + PUT_OFF).map(|next| next.key);
         assert_eq!((later(), later(), later()), (Some("a"), Some("b"), None));
     }
 
