@@ -3,11 +3,13 @@
 use kinds::Resource;
 use serde_json::{Value, json};
 
-use super::variants::variants;
+use super::variants::{Part, Variant, variants};
 use super::{Scenario, Step};
 use crate::Request;
 
 const OBJECTS: &str = include_str!("../../scenarios/objects.json");
+/// Objects with as much in them as they may have.
+const FULL: &str = include_str!("../../scenarios/full.json");
 
 /// Kinds that a real cluster's controllers change when they please: their status is not compared, nor what watches
 /// show of them.
@@ -39,9 +41,6 @@ const BUSY: &[&str] = &[
     "VolumeAttachment",
 ];
 
-/// How many variants of one kind's objects are sent at most.
-const VARIANTS: usize = 250;
-
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
@@ -58,55 +57,117 @@ pub fn resources() -> impl Iterator<Item = &'static Resource> {
 
 /// A scenario per resource and version: its whole life.
 pub fn lives() -> Vec<Scenario> {
-    each(|resource, object| {
+    let life = |(resource, object): (&Resource, Value)| {
         let kind = resource.kind;
         let mut ignore = Vec::new();
         if BUSY.contains(&kind) {
             ignore.extend([r"^body(\.items\[\d+\]|\.rows\[\d+\]\.object)?\.status".to_owned()]);
         }
-        Scenario { name: format!("life of {}/{kind}", resource.api_version()), steps: life(resource, object), ignore }
-    })
+        Scenario { name: format!("life of {}/{kind}", resource.api_version()), steps: life(resource, &object), ignore }
+    };
+    subjects().into_iter().map(life).collect()
 }
 
-/// A scenario per resource: objects with one field changed, as dry runs.
-pub fn refusals() -> Vec<Scenario> {
-    each(|resource, object| {
-        let metadata = resource.kind == "ConfigMap";
-        let all = variants(object, resource.schema(), metadata);
-        // A stride keeps every part of a large kind in.
-        let stride = all.len().div_ceil(VARIANTS).max(1);
-        let path = format!("{}?dryRun=All&fieldValidation=Strict", collection(resource));
-        let steps = all.into_iter().step_by(stride).map(|variant| {
-            // The anchor names the change in reports; it is no part of what is sent to the server's handlers.
-            let path = format!("{path}&variant={}", encode(&variant.what));
-            Step::new(Request::json("POST", path, &variant.object))
-        });
-        Scenario {
+/// How many variants are sent at most: of each object, made and changed, and of its status.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Of an object that is made.
+    pub made: usize,
+    /// Of an object with much in it, and of what is changed.
+    pub more: usize,
+}
+
+impl Most {
+    /// All that there are.
+    pub const ALL: Most = Most { made: usize::MAX, more: usize::MAX };
+}
+
+/// Scenarios of objects with one field changed, as dry runs: made so, changed so, and with that in their status.
+pub fn refusals(most: Most) -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for (resource, object) in &subjects() {
+        let part = if resource.kind == "ConfigMap" { Part::WishAndMetadata } else { Part::Wish };
+        all.push(Scenario {
             name: format!("variants of {}/{}", resource.api_version(), resource.kind),
-            steps: steps.collect(),
+            steps: dry_runs("POST", &collection(resource), some(variants(object, resource.schema(), part), most.made)),
             ignore: Vec::new(),
+        });
+        all.push(changes("", resource, object, Part::Wish, most.more));
+        if resource.subresources.iter().any(|own| own.name == "status") {
+            all.push(changes("/status", resource, object, Part::Status, most.more));
         }
-    })
+    }
+    let full: Vec<Value> = serde_json::from_str(FULL).expect("the list of full objects is JSON");
+    for object in &full {
+        let is_its = |resource: &&Resource| {
+            object["apiVersion"] == resource.api_version().as_str() && object["kind"] == resource.kind
+        };
+        let Some(resource) = resources().find(is_its) else { continue };
+        let some = some(variants(object, resource.schema(), Part::Wish), most.more);
+        all.push(Scenario {
+            name: format!("variants of a full {}/{}", resource.api_version(), resource.kind),
+            steps: dry_runs("POST", &collection(resource), some),
+            ignore: Vec::new(),
+        });
+        all.push(changes("", resource, object, Part::Wish, most.more));
+    }
+    all
 }
 
-fn each(make: impl Fn(&'static Resource, &Value) -> Scenario) -> Vec<Scenario> {
+/// An object is made, and changed as a dry run in each of the ways.
+fn changes(subresource: &str, resource: &Resource, object: &Value, part: Part, most: usize) -> Scenario {
+    let all = collection(resource);
+    let one = format!("{all}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
+    let quietly = |request: Request| Step { compared: false, ..Step::new(request) };
+    let mut steps = vec![Step::new(Request::json("POST", all, object))];
+    let some = some(variants(object, resource.schema(), part), most);
+    steps.extend(dry_runs("PUT", &format!("{one}{subresource}"), some));
+    steps.push(quietly(Request::json("DELETE", one.as_str(), &json!({"gracePeriodSeconds": 0}))));
+    if resource.kind != "Namespace" {
+        let finalizers = Request::json("PATCH", one.as_str(), &json!({"metadata": {"finalizers": null}}));
+        steps.push(quietly(finalizers.header("Content-Type", "application/merge-patch+json")));
+    }
+    let busy = BUSY.contains(&resource.kind).then(|| r"^body\.(status|metadata)".to_owned());
+    Scenario {
+        name: format!("changes of {}/{}{subresource}", resource.api_version(), resource.kind),
+        steps,
+        ignore: busy.into_iter().collect(),
+    }
+}
+
+/// So many of them, from every part of what is changed.
+fn some(all: Vec<Variant>, most: usize) -> impl Iterator<Item = Variant> {
+    let stride = all.len().div_ceil(most.max(1)).max(1);
+    all.into_iter().step_by(stride)
+}
+
+fn dry_runs(method: &str, path: &str, variants: impl Iterator<Item = Variant>) -> Vec<Step> {
+    let path = format!("{path}?dryRun=All&fieldValidation=Strict");
+    let step = |variant: Variant| {
+        // The parameter names the change in reports; to the servers it means nothing.
+        let path = format!("{path}&variant={}", encode(&variant.what));
+        Step::new(Request::json(method, path, &variant.object))
+    };
+    variants.map(step).collect()
+}
+
+/// Every resource and version with an object of its own.
+fn subjects() -> Vec<(&'static Resource, Value)> {
     let objects = objects();
-    resources()
-        .filter_map(|resource| {
-            let found = objects.iter().find(|object| {
-                object["apiVersion"] == resource.api_version().as_str() && object["kind"] == resource.kind
-            });
-            // Other versions of a kind take the same object.
-            let group = |object: &&Value| {
-                let version = object["apiVersion"].as_str().unwrap_or_default();
-                version.split_once('/').map_or("", |(group, _)| group) == resource.group
-                    && object["kind"] == resource.kind
-            };
-            let mut object = found.or_else(|| objects.iter().find(group))?.clone();
-            object["apiVersion"] = resource.api_version().into();
-            Some(make(resource, &object))
-        })
-        .collect()
+    let subject = |resource: &'static Resource| {
+        let is_kind = |object: &&Value, version: &str| {
+            object["kind"] == resource.kind && object["apiVersion"].as_str().is_some_and(|own| own.starts_with(version))
+        };
+        let found = objects.iter().find(|object| is_kind(object, &resource.api_version()));
+        // Other versions of a kind take the same object.
+        let group = format!("{}/", resource.group);
+        let found = found.or_else(|| objects.iter().find(|object| is_kind(object, &group)));
+        let mut object =
+            found.unwrap_or_else(|| panic!("objects.json has no {}/{}", resource.api_version(), resource.kind)).clone();
+        object["apiVersion"] = resource.api_version().into();
+        (resource, object)
+    };
+    resources().map(subject).collect()
 }
 
 fn collection(resource: &Resource) -> String {

@@ -1,8 +1,8 @@
 //! Objects with one field changed, for every field that a schema knows: absent, of another type, of a value that
 //! means nothing.
 
-use machinery::schema::{Schema, Shape, Text};
-use serde_json::{Map, Value, json};
+use machinery::schema::{Id, Schema, Shape, Text};
+use serde_json::{Value, json};
 
 /// A changed object.
 pub struct Variant {
@@ -12,21 +12,41 @@ pub struct Variant {
     pub object: Value,
 }
 
-/// At most this many levels below the object are changed.
+/// At most this many levels below the object are changed where it has something there.
 const DEPTH: usize = 8;
+/// And this many below what it has: what is missing in between is made, empty.
+const BELOW: usize = 4;
 
-/// All variants of an object. Metadata, the same for all kinds, is left alone unless asked for.
-pub fn variants(object: &Value, schema: Schema<'_>, metadata: bool) -> Vec<Variant> {
-    let mut changes = Vec::new();
-    let mut path = Vec::new();
-    walk(object, schema, &mut path, &mut changes);
+/// Which fields of an object are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All but metadata, the same for all kinds, and status.
+    Wish,
+    /// These and metadata.
+    WishAndMetadata,
+    /// Status alone.
+    Status,
+}
+
+impl Part {
+    fn has(self, field: &str) -> bool {
+        match field {
+            "apiVersion" | "kind" => false,
+            "metadata" => self == Part::WishAndMetadata,
+            "status" => self == Part::Status,
+            _ => self != Part::Status,
+        }
+    }
+}
+
+/// All variants of an object: of the fields that it has and those below them, and of those that it could have.
+pub fn variants(object: &Value, schema: Schema<'_>, part: Part) -> Vec<Variant> {
+    let mut walk = Walk::default();
+    walk.at(Some(object), schema, BELOW);
+    let changes = walk.changes.into_iter();
     changes
         .into_iter()
-        .filter(|(path, _)| match path.first().map(String::as_str) {
-            Some("metadata") => metadata,
-            Some("apiVersion" | "kind" | "status") => false,
-            _ => true,
-        })
+        .filter(|(path, _)| path.first().is_some_and(|field| part.has(field)))
         .filter_map(|(path, value)| {
             let mut changed = object.clone();
             let what = format!("{}={}", path.join("."), value.as_ref().map_or("absent".into(), Value::to_string));
@@ -38,36 +58,59 @@ pub fn variants(object: &Value, schema: Schema<'_>, metadata: bool) -> Vec<Varia
 
 type Change = (Vec<String>, Option<Value>);
 
-fn walk(value: &Value, schema: Schema<'_>, path: &mut Vec<String>, changes: &mut Vec<Change>) {
-    if path.len() > DEPTH {
-        return;
+#[derive(Default)]
+struct Walk {
+    path: Vec<String>,
+    /// The types on the way here: one that has itself within is entered once.
+    types: Vec<Id>,
+    changes: Vec<Change>,
+}
+
+impl Walk {
+    fn at(&mut self, value: Option<&Value>, schema: Schema<'_>, below: usize) {
+        if self.path.len() > DEPTH || below == 0 {
+            return;
+        }
+        // Templates of Pods are checked as Pods are.
+        if value.is_none() && self.path.iter().any(|step| step == "template") {
+            return;
+        }
+        let below = if value.is_some() { BELOW } else { below - 1 };
+        match (schema.shape(), value) {
+            (Shape::Object(fields), None | Some(Value::Object(_))) => {
+                for field in fields {
+                    let here = value.and_then(|value| value.get(&*field.name));
+                    self.path.push(field.name.to_string());
+                    if here.is_some() {
+                        self.changes.push((self.path.clone(), None));
+                    }
+                    let values = values(schema.at(field.schema));
+                    self.changes.extend(values.into_iter().map(|value| (self.path.clone(), Some(value))));
+                    self.within(here, schema, field.schema, below);
+                    self.path.pop();
+                }
+            }
+            (Shape::List { items, .. }, None | Some(Value::Array(_))) => {
+                self.path.push(FIRST.into());
+                self.within(value.and_then(|value| value.get(0)), schema, *items, below);
+                self.path.pop();
+            }
+            _ => {}
+        }
     }
-    match (schema.shape(), value) {
-        (Shape::Object(fields), Value::Object(present)) => {
-            for field in fields {
-                path.push(field.name.to_string());
-                let inner = schema.at(field.schema);
-                let here = present.get(&*field.name);
-                if here.is_some() {
-                    changes.push((path.clone(), None));
-                }
-                changes.extend(values(inner).into_iter().map(|value| (path.clone(), Some(value))));
-                if let Some(here) = here {
-                    walk(here, inner, path, changes);
-                }
-                path.pop();
-            }
+
+    fn within(&mut self, value: Option<&Value>, outer: Schema<'_>, inner: Id, below: usize) {
+        if value.is_none() && self.types.contains(&inner) {
+            return;
         }
-        (Shape::List { items, .. }, Value::Array(present)) => {
-            if let Some(first) = present.first() {
-                path.push("0".into());
-                walk(first, schema.at(*items), path, changes);
-                path.pop();
-            }
-        }
-        _ => {}
+        self.types.push(inner);
+        self.at(value, outer.at(inner), below);
+        self.types.pop();
     }
 }
+
+/// The step to the first item of a list.
+const FIRST: &str = "0";
 
 /// Values that a field of this type should not have, or hardly.
 fn values(schema: Schema<'_>) -> Vec<Value> {
@@ -108,10 +151,16 @@ fn values(schema: Schema<'_>) -> Vec<Value> {
 fn set(object: &mut Value, path: &[String], value: Option<Value>) -> Option<()> {
     let (last, parents) = path.split_last()?;
     let mut here = object;
-    for step in parents {
+    for (step, next) in parents.iter().zip(path.iter().skip(1)) {
+        let empty = || if next == FIRST { json!([{}]) } else { json!({}) };
         here = match here {
-            Value::Array(items) => items.get_mut(step.parse::<usize>().ok()?)?,
-            Value::Object(fields) => fields.entry(step.clone()).or_insert_with(|| Value::Object(Map::new())),
+            Value::Array(items) => {
+                if items.is_empty() {
+                    items.push(json!({}));
+                }
+                items.get_mut(step.parse::<usize>().ok()?)?
+            }
+            Value::Object(fields) => fields.entry(step.clone()).or_insert_with(empty),
             _ => return None,
         };
     }
@@ -131,10 +180,21 @@ mod tests {
     fn every_field_has_variants() {
         let object = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}});
         let schema = kinds::schema_of("", "v1", "Pod").expect("a built-in kind");
-        let found: Vec<String> = variants(&object, schema, false).into_iter().map(|variant| variant.what).collect();
-        for expected in ["spec=absent", "spec.containers=[]", "spec.containers.0.name=7", "spec.hostname=\"\""] {
+        let found: Vec<String> =
+            variants(&object, schema, Part::Wish).into_iter().map(|variant| variant.what).collect();
+        for expected in [
+            "spec=absent",
+            "spec.containers=[]",
+            "spec.containers.0.name=7",
+            "spec.hostname=\"\"",
+            "spec.containers.0.livenessProbe.httpGet.port=-1",
+            "spec.volumes.0.nfs.server=\"\"",
+        ] {
             assert!(found.iter().any(|what| what == expected), "{expected} is not among {} variants", found.len());
         }
-        assert!(!found.iter().any(|what| what.starts_with("metadata")));
+        assert!(!found.iter().any(|what| what.starts_with("metadata") || what.starts_with("status")));
+        let status = variants(&object, schema, Part::Status);
+        assert!(status.iter().all(|variant| variant.what.starts_with("status")));
+        assert!(status.iter().any(|variant| variant.what == "status.conditions.0.type=\"\""));
     }
 }
