@@ -1,5 +1,6 @@
 //! Errors about a field of an object: which one, what is wrong with it, what would be right.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -278,14 +279,10 @@ pub(crate) fn is_printable(c: char) -> bool {
 /// All mistakes of an object, in the order they were found.
 pub type Errors = Vec<Error>;
 
-/// Several mistakes as one text: `[a: Required value, b: Required value]`.
-pub fn aggregate(errors: &[Error]) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+/// Several mistakes as one text, each once: `[a: Required value, b: Required value]`.
+pub fn aggregate(errors: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
+    let mut known = HashSet::new();
+    let texts = errors.into_iter().map(|error| error.to_string());
+    let mut texts: Vec<String> = texts.filter(|text| known.insert(text.clone())).collect();
     if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) }
 }

@@ -62,7 +62,7 @@ impl Held {
     }
 
     /// Labels it with the day, before anything is answered: who looks afterwards is to see it. That it cannot be done in
-    /// `time` keeps nobody from what they ask.
+    /// `time` keeps nobody from what they ask, and who goes away meanwhile is noted all the same.
     ///
     /// Boxed: it is a request that is made while a request is answered.
     pub fn mark(&self, server: &Arc<Inner>, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -72,14 +72,15 @@ impl Held {
         let local = Local::new(&Server(server.clone()), "kube-apiserver");
         let path = format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name);
         let patch = json!({"metadata": {"uid": self.uid, "labels": {LAST_USED: server.today()}}});
-        Box::pin(async move {
-            let why = match tokio::time::timeout(time.min(LONGEST), local.merge(&path, &patch)).await {
+        let labelled = tokio::spawn(async move {
+            let why = match tokio::time::timeout(LONGEST, local.merge(&path, &patch)).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(status)) => status.to_string(),
                 Err(_) => "it took too long".to_owned(),
             };
             tracing::warn!(why, path, "the Secret of a token could not be labelled with the day of its use");
-        })
+        });
+        Box::pin(async move { drop(tokio::time::timeout(time, labelled).await) })
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::field::{Error, Path};
+use machinery::field::{self, Error, Path};
 use machinery::meta::validate_annotations;
 use machinery::selector::validate_labels;
 use parking_lot::Mutex;
@@ -221,7 +221,7 @@ fn restored(original: &Value, converted: Option<Value>) -> Result<Value, String>
         if meta.get(field).and_then(Value::as_object) != Some(&new) {
             let errors = check(field, &new);
             if !errors.is_empty() {
-                return Err(aggregate(&errors));
+                return Err(field::aggregate(&errors));
             }
         }
         meta.insert(field.into(), new.into());
@@ -237,12 +237,6 @@ fn check(field: &str, values: &Map<String, Value>) -> Vec<Error> {
     let pairs = values.iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
     // As Kubernetes names the path here.
     validate_annotations(pairs, &path.child("annotation"))
-}
-
-fn aggregate(errors: &[Error]) -> String {
-    let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    texts.dedup();
-    if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) }
 }
 
 /// What Go calls a JSON value's type.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cel::{Activation, Budget, DeclType, EvalError, Program, Value as CelValue};
 use machinery::field::{Error, Errors, Kind, Path};
-use machinery::schema::{Before, Expressions};
+use machinery::schema::{Before, Expressions, Keyed};
 use serde_json::Value;
 
 /// The rules of a schema, where it has any.
@@ -21,7 +21,7 @@ pub struct Rules {
     values: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
     /// The keys that tell the items of a list apart; without them old and new items cannot be compared.
-    keys: Option<Vec<String>>,
+    keys: Option<Vec<Box<str>>>,
 }
 
 struct Rule {
@@ -152,12 +152,11 @@ fn run(
         }
         Value::Array(items) => {
             if let Some(below) = &rules.items {
+                let known = rules.keys.as_ref().and_then(|keys| Some(Keyed::new(old?.as_array()?, keys)));
+                let before = before.and_then(Before::items);
                 for (i, item) in items.iter().enumerate() {
-                    let old = rules.keys.as_ref().and_then(|keys| {
-                        let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
-                        old?.as_array()?.iter().find(same)
-                    });
-                    let before = before.and_then(|before| before.item(item));
+                    let old = known.as_ref().and_then(|known| known.like(item));
+                    let before = before.as_ref().and_then(|before| before.like(item));
                     run(below, &path.index(i), item, (old, before), unchanged, budget, found);
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use machinery::field;
 use machinery::status::Status;
 use serde_json::Value;
 
@@ -77,15 +78,10 @@ fn is_named(cx: &Context, pod: &Value, audience: &str) -> Result<bool, String> {
         match names(cx, pod, volume, audience) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
-            Err(why) if missing.contains(&why) => {}
             Err(why) => missing.push(why),
         }
     }
-    match missing.as_slice() {
-        [] => Ok(false),
-        [one] => Err(one.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
-    }
+    if missing.is_empty() { Ok(false) } else { Err(field::aggregate(&missing)) }
 }
 
 fn names(cx: &Context, pod: &Value, volume: &Value, audience: &str) -> Result<bool, String> {

@@ -279,6 +279,11 @@ fn job_template_update(errors: &mut Errors, spec: &At<'_>, old: &At<'_>) {
                 keep(before, now, "resources");
             }
         }
+        // what else its metadata says is nobody's concern
+        if !same_field("spec", get(now, "spec"), get(&before, "spec")) {
+            errors.invalid(&spec.at("template.spec"), get(now, "spec").clone(), IMMUTABLE);
+        }
+        return;
     }
     if !same_field("template", now, &before) {
         errors.invalid(&spec.at("template"), now.clone(), IMMUTABLE);

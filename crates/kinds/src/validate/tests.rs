@@ -245,6 +245,11 @@ fn the_template_of_a_job_changes_while_it_stands_still() {
         (json!({"startTime": "2020-01-01T00:00:00Z", "conditions": suspended("True"), "active": 1}), false),
         (json!({"active": 1}), false),
     ] {
+        let mut image = job("1", &status);
+        image["spec"]["template"]["spec"]["containers"][0]["image"] = "other".into();
+        let errors = lines(update("batch", "Job", &image, &job("1", &status)));
+        let place = if may { "spec.template.spec: " } else { "spec.template: " };
+        assert!(errors.iter().any(|line| line.starts_with(place)), "{status}: {errors:?}");
         let errors = lines(update("batch", "Job", &job("2", &status), &job("1", &status)));
         assert_eq!(!errors.iter().any(|line| line.starts_with("spec.template: ")), may, "{status}: {errors:?}");
     }

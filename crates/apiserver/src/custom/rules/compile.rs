@@ -167,7 +167,7 @@ fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Opt
     }
     let keys = is_map.then(|| {
         let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
-        keys.filter_map(Value::as_str).map(str::to_owned).collect()
+        keys.filter_map(Value::as_str).map(Into::into).collect()
     });
     let kind = schema["type"].as_str().unwrap_or_default().into();
     Some(Rules { decl, kind, rules, properties, values, items, keys })

@@ -7,6 +7,7 @@ mod defaults;
 mod embedded;
 mod field_path;
 mod formats;
+mod keyed;
 mod lists;
 mod nested;
 mod prune;
@@ -17,7 +18,8 @@ use serde_json::Value;
 
 pub use field_path::field_path;
 pub use formats::unrecognized_formats;
-pub use validate::Before;
+pub use keyed::Keyed;
+pub use validate::{Before, BeforeItems};
 
 use super::{Id, Schema, Types};
 use crate::field::{self, Path};

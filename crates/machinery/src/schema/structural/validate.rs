@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::formats;
+use super::keyed::Keyed;
 use crate::field::{self, Error, Kind, Path};
 use crate::schema::{Id, ListKind, MAX_DEPTH, Rules, Schema, Shape};
 
@@ -43,11 +44,10 @@ impl<'a> Before<'a> {
         Some(Before { value: self.value.as_object()?.get(name)?, schema })
     }
 
-    /// The old item with the same keys, in lists of type map. Of others nothing can be told.
-    pub fn item(self, new: &Value) -> Option<Before<'a>> {
+    /// The old items, in lists of type map. Of others nothing can be told.
+    pub fn items(self) -> Option<BeforeItems<'a>> {
         let Shape::List { items, list: ListKind::Map(keys) } = self.schema.shape() else { return None };
-        let value = self.value.as_array()?.iter().find(|old| same_keys(old, new, keys))?;
-        Some(Before { value, schema: self.schema.at(*items) })
+        Some(BeforeItems { known: Keyed::new(self.value.as_array()?, keys), schema: self.schema.at(*items) })
     }
 
     fn is(self, new: &Value, depth: usize) -> bool {
@@ -58,13 +58,24 @@ impl<'a> Before<'a> {
                     && map.iter().all(|(name, new)| self.key(name).is_some_and(|old| old.is(new, depth)))
             }
             (Value::Array(old), Value::Array(list)) => {
-                if !matches!(self.schema.shape(), Shape::List { list: ListKind::Map(_), .. }) {
-                    return old == list;
-                }
-                old.len() == list.len() && list.iter().all(|new| self.item(new).is_some_and(|old| old.is(new, depth)))
+                let Some(items) = self.items() else { return old == list };
+                old.len() == list.len() && list.iter().all(|new| items.like(new).is_some_and(|old| old.is(new, depth)))
             }
             (old, new) => old == new,
         }
+    }
+}
+
+/// The old items of a list that new ones are compared with.
+pub struct BeforeItems<'a> {
+    known: Keyed<'a>,
+    schema: Schema<'a>,
+}
+
+impl<'a> BeforeItems<'a> {
+    /// The old item with the same keys.
+    pub fn like(&self, new: &Value) -> Option<Before<'a>> {
+        self.known.like(new).map(|value| Before { value, schema: self.schema })
     }
 }
 
@@ -411,23 +422,13 @@ fn list(
     outcome: &mut Outcome,
 ) {
     if let Some(of) = schema.items() {
+        let known = old.and_then(Before::items);
         for (index, item) in items.iter().enumerate() {
-            let old = old.and_then(|old| old.item(item));
+            let old = known.as_ref().and_then(|known| known.like(item));
             outcome.merge(ratcheted(item, old, of, &format!("{name}[{index}]"), depth));
         }
     }
     size_of_list(items, rules, name, outcome);
-}
-
-/// Whether two items of a list map are the same one. Without keys, or without a value for one, nothing can be told.
-fn same_keys(old: &Value, new: &Value, keys: &[Box<str>]) -> bool {
-    let scalar =
-        |item: &Value, key: &str| item.get(key).filter(|value| !value.is_object() && !value.is_array()).cloned();
-    !keys.is_empty()
-        && keys.iter().all(|key| match (scalar(old, key), scalar(new, key)) {
-            (Some(old), Some(new)) => !new.is_null() && old == new,
-            _ => false,
-        })
 }
 
 fn size_of_list(items: &[Value], rules: Option<&Rules>, name: &str, outcome: &mut Outcome) {
