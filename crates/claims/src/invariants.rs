@@ -266,7 +266,14 @@ pub fn volume_violations(objects: &[&Value], at_rest: bool) -> Vec<Violation> {
         let volume = volumes.get(text(&claim["spec"]["volumeName"]));
         let agrees = volume.is_some_and(|v| text(&v["spec"]["claimRef"]["uid"]) == uid(claim) && phase(v) == "Bound");
         if !agrees {
-            broken.push(violation("a bound pair agrees", claim, "its volume does not say so".to_owned()));
+            let refers = volume.is_some_and(|v| text(&v["spec"]["claimRef"]["uid"]) == uid(claim));
+            let why = match refers && volume.is_some_and(|v| matches!(phase(v), "" | "Pending" | "Available")) {
+                true => {
+                    "its volume refers to it and does not say Bound yet: it may take half a minute while many are bound"
+                }
+                false => "its volume does not say so",
+            };
+            broken.push(violation("a bound pair agrees", claim, why.to_owned()));
         }
     }
     for volume in of_kind("PersistentVolume").filter(|v| phase(v) == "Bound") {

@@ -27,6 +27,8 @@ struct Item {
     again: bool,
     /// How often it failed in a row.
     failures: u32,
+    /// When it was put off first, if it has not been worked on since.
+    since: Option<Instant>,
 }
 
 /// A time, and a number for those that have the same.
@@ -35,7 +37,7 @@ type When = (Instant, u64);
 struct Inner<K> {
     ready: VecDeque<K>,
     /// Comes after all that is ready, and not much later than that; what is in another line by now is passed over.
-    put_off: VecDeque<(Instant, K)>,
+    put_off: VecDeque<K>,
     /// Wanted later; of each item the earliest.
     later: BTreeMap<When, K>,
     timers: HashMap<K, When>,
@@ -80,7 +82,7 @@ pub struct Next<K> {
     pub key: K,
     /// How often it failed in a row.
     pub failures: u32,
-    /// Whether it was put off until now.
+    /// Whether it was put off until now, or for too long already.
     pub put_off: bool,
 }
 
@@ -100,26 +102,24 @@ fn pause(failures: u32, cause: Cause) -> Duration {
 
 impl<K: Clone + Eq + Hash> Inner<K> {
     fn pop(&mut self, now: Instant) -> Option<Next<K>> {
-        let overdue = self.put_off.front().is_some_and(|(since, _)| now.duration_since(*since) >= PUT_OFF);
-        let first = if overdue { self.pop_put_off() } else { self.pop_ready() };
-        let (key, put_off) = first.or_else(|| if overdue { self.pop_ready() } else { self.pop_put_off() })?;
+        let is_put_off = |key: &K| self.items.get(key).is_some_and(|item| item.line == Line::PutOff);
+        while self.put_off.front().is_some_and(|key| !is_put_off(key)) {
+            self.put_off.pop_front();
+        }
+        let overdue = |key: &K| {
+            let since = self.items.get(key).and_then(|item| item.since);
+            since.is_some_and(|since| now.duration_since(since) >= PUT_OFF)
+        };
+        let (first, second) = match self.put_off.front().is_some_and(overdue) {
+            true => (&mut self.put_off, &mut self.ready),
+            false => (&mut self.ready, &mut self.put_off),
+        };
+        let key = first.pop_front().or_else(|| second.pop_front())?;
         let item = self.items.entry(key.clone()).or_default();
+        let waited = item.since.is_some_and(|since| now.duration_since(since) >= PUT_OFF);
+        let put_off = waited || item.line == Line::PutOff;
         (item.line, item.running) = (Line::None, true);
         Some(Next { key, failures: item.failures, put_off })
-    }
-
-    fn pop_ready(&mut self) -> Option<(K, bool)> {
-        self.ready.pop_front().map(|key| (key, false))
-    }
-
-    fn pop_put_off(&mut self) -> Option<(K, bool)> {
-        let still = |key: &K| self.items.get(key).is_some_and(|item| item.line == Line::PutOff);
-        while let Some((_, key)) = self.put_off.pop_front() {
-            if still(&key) {
-                return Some((key, true));
-            }
-        }
-        None
     }
 }
 
@@ -189,12 +189,13 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         let Some(item) = inner.items.get_mut(key) else { return };
         let again = std::mem::take(&mut item.again);
         item.running = false;
+        item.since.get_or_insert_with(Instant::now);
         if again {
             item.line = Line::Ready;
             inner.ready.push_back(key.clone());
         } else {
             item.line = Line::PutOff;
-            inner.put_off.push_back((Instant::now(), key.clone()));
+            inner.put_off.push_back(key.clone());
         }
         drop(inner);
         self.ready.notify_one();
@@ -205,7 +206,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         let mut inner = self.inner.lock();
         let Some(item) = inner.items.get_mut(key) else { return };
         item.running = false;
-        item.failures = 0;
+        (item.failures, item.since) = (0, None);
         if item.again {
             (item.again, item.line) = (false, Line::Ready);
             inner.ready.push_back(key.clone());
@@ -319,6 +320,27 @@ mod tests {
         queue.add("b");
         let later = || queue.inner.lock().pop(Instant::now() + PUT_OFF).map(|next| next.key);
         assert_eq!((later(), later(), later()), (Some("a"), Some("b"), None));
+    }
+
+    #[tokio::test]
+    async fn who_is_wanted_again_and_again_is_not_put_off_for_ever() {
+        let queue: Queue<&str> = Queue::default();
+        for _ in 0..3 {
+            queue.add("a");
+            assert_eq!(queue.next().await, next("a", 0));
+            queue.put_off(&"a");
+        }
+        queue.add("a");
+        queue.add("b");
+        let later = || queue.inner.lock().pop(Instant::now() + PUT_OFF);
+        assert_eq!(later(), Some(Next { key: "a", failures: 0, put_off: true }), "it waited long enough");
+        queue.done(&"a");
+        // where it was put off before is forgotten, and does not bring it before others
+        queue.add("a");
+        assert_eq!((later(), later(), later()), (Some(next("b", 0)), Some(next("a", 0)), None));
+        queue.done(&"a");
+        queue.done(&"b");
+        assert!(queue.is_idle() && queue.len() == 0);
     }
 
     #[tokio::test]

@@ -2,10 +2,20 @@
 
 mod common;
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
 use common::Cluster;
 use common::people::{DATABASES, people};
-use http::Method;
+use conductor_managers::{Managers, Options};
+use http::{Method, Request, Response};
+use kube::client::Body;
 use serde_json::{Value, json};
+
+const POLICY: &str = "admissionregistration.k8s.io/v1";
 
 fn message(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or_default()
@@ -706,4 +716,110 @@ async fn what_is_there_is_charged_to_who_asks_for_no_amount() {
     assert_eq!(bound["status"]["granted"]["storage"], "5Gi", "{bound}");
     let used = cluster.get(&common::target("v1", "ResourceQuota", "shop", "q")).await.expect("is there");
     assert_eq!(used["status"]["used"][per], "5620Mi", "{used}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_being_bound_stays() {
+    let cluster = Cluster::start(true).await;
+    let claim = |uid: Value| json!({"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": uid}}});
+    let phase = |phase: &str| json!({"status": {"phase": phase}});
+    let delete = async |name: &str| {
+        let path = format!("/api/v1/persistentvolumes/{name}");
+        cluster.api.call(Method::DELETE, &path, "application/json", Vec::new()).await.map(drop).map_err(|e| e.message)
+    };
+    for name in ["free", "reserved", "left", "bound", "released", "binding"] {
+        cluster.create(&common::volume(name, "1Gi", "")).await;
+        let at = common::pv(name);
+        cluster.patch(&at.clone().status(), phase("Available")).await;
+        match name {
+            "free" => {}
+            "reserved" => drop(cluster.patch(&at, claim(Value::Null)).await),
+            _ => drop(cluster.patch(&at, claim(json!("u"))).await),
+        }
+        let said = match name {
+            "bound" => "Bound",
+            "released" => "Released",
+            _ => "Available",
+        };
+        cluster.patch(&at.status(), phase(said)).await;
+    }
+    let refused = delete("left").await.expect_err("its claim may say Bound already");
+    assert!(refused.contains("it is being bound to claim default/c: delete that first"), "{refused}");
+    // where nobody will ever say Bound
+    cluster.patch(&common::pv("left"), claim(Value::Null)).await;
+    for name in ["free", "reserved", "left", "bound", "released"] {
+        assert_eq!(delete(name).await, Ok(()), "{name}");
+    }
+    assert!(delete("binding").await.is_err());
+}
+
+/// A server that does not take policies of a type, nor what is said of it once, until it is told to.
+#[derive(Clone)]
+struct Refusing {
+    inner: conductor_apiserver::Service,
+    refuses: Arc<AtomicBool>,
+    deaf: Arc<AtomicUsize>,
+}
+
+impl tower::Service<Request<Body>> for Refusing {
+    type Response = Response<conductor_apiserver::body::Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut inner = self.inner.clone();
+        let path = request.uri().path();
+        let of_type = path.ends_with("gpus.lab.example.com") && path.contains("/validatingadmissionpolicies/");
+        let says = *request.method() == Method::PATCH && path.ends_with("/resourcetypes/gpus.lab.example.com/status");
+        let once = |left: usize| left.checked_sub(1);
+        let code = match () {
+            () if of_type && self.refuses.load(Ordering::Acquire) => Some(403),
+            () if says && self.deaf.fetch_update(Ordering::AcqRel, Ordering::Acquire, once).is_ok() => Some(500),
+            () => None,
+        };
+        Box::pin(async move {
+            let Some(code) = code else { return tower::Service::call(&mut inner, request).await };
+            let status = json!({"kind": "Status", "apiVersion": "v1", "code": code, "message": "not taken here"});
+            let mut response = Response::new(conductor_apiserver::body::Body::whole(status.to_string()));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+            Ok(response)
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_guards_a_type_and_is_refused_is_said_and_tried_again() {
+    let cluster = Cluster::start(true).await;
+    let (refuses, deaf) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(1)));
+    let inner = cluster.server().service(common::admin());
+    let client = kube::Client::new(Refusing { inner, refuses: refuses.clone(), deaf: deaf.clone() }, "default");
+    let _managers = Managers::start(client, Options::default()).await.expect("managers");
+    let gpus = json!({
+        "apiVersion": "conductor.io/v1alpha1", "kind": "ResourceType", "metadata": {"name": "gpus.lab.example.com"},
+        "spec": {"group": "lab.example.com", "version": "v1", "names": {"resource": "GPU", "claim": "GPUClaim", "class": "GPUClass"}},
+    });
+    cluster.create(&gpus).await;
+    let at = common::target("conductor.io/v1alpha1", "ResourceType", "", "gpus.lab.example.com");
+    let guarded = |says: &'static str| {
+        move |object: Option<&Value>| {
+            let all = object.and_then(|object| object["status"]["conditions"].as_array());
+            all.into_iter().flatten().any(|c| c["type"] == "Guarded" && c["status"] == says)
+        }
+    };
+    let said = cluster.until(&at, "said to be unguarded", guarded("False")).await.expect("is there");
+    assert_eq!(deaf.load(Ordering::Acquire), 0, "that it could not be said was not forgotten");
+    let text = said["status"]["conditions"].to_string();
+    assert!(text.contains("not taken here") && text.contains("what it guards is unguarded"), "{text}");
+    let policy = common::target(POLICY, "ValidatingAdmissionPolicy", "", "use.gpus.lab.example.com");
+    let binding = common::target(POLICY, "ValidatingAdmissionPolicyBinding", "", "use.gpus.lab.example.com");
+    assert!(cluster.get(&policy).await.is_none() && cluster.get(&binding).await.is_none());
+    // every minute, and whenever somebody touches the type; what depends on it comes with it
+    refuses.store(false, Ordering::Release);
+    cluster.patch(&at, json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    cluster.until(&at, "said to be guarded", guarded("True")).await;
+    assert!(cluster.get(&policy).await.is_some() && cluster.get(&binding).await.is_some());
 }

@@ -128,6 +128,12 @@ impl Cluster {
 
     /// Sends a request as it is. Bodies are JSON unless a header says otherwise.
     pub async fn send(&self, request: &Request) -> Answer {
+        let sent = self.try_send(request).await;
+        sent.unwrap_or_else(|why| panic!("{}: {} {}: {why}", self.name(), request.method, request.path))
+    }
+
+    /// The same, where the connection may break.
+    pub async fn try_send(&self, request: &Request) -> Result<Answer, String> {
         let mut built = http::Request::builder().method(request.method.as_str()).uri(request.path.as_str());
         if !request.body.is_empty() && !request.has("content-type") {
             built = built.header("content-type", "application/json");
@@ -151,9 +157,8 @@ impl Cluster {
             Ok::<_, kube::Error>(Answer::new(parts.status.as_u16(), parts.headers, bytes))
         };
         match tokio::time::timeout(PATIENCE, exchange).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => panic!("{}: {} {}: {error}", self.name(), request.method, request.path),
-            Err(_) => panic!("{}: {} {}: no answer in {PATIENCE:?}", self.name(), request.method, request.path),
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer in {PATIENCE:?}")),
         }
     }
 

@@ -123,7 +123,10 @@ impl Plan {
         let target = Target::of(object);
         let same = |w: &Write| Target { status: false, ..w.target.clone() } == target;
         match self.writes.iter().rposition(same) {
-            Some(earlier) => Version::After(earlier),
+            Some(earlier) => {
+                debug_assert!(!self.writes[earlier].can_wait, "what is left for later yields no version");
+                Version::After(earlier)
+            }
             None => match object["metadata"]["resourceVersion"].as_str() {
                 Some(version) => Version::Exactly(version.to_owned()),
                 None => Version::Any,

@@ -17,7 +17,9 @@ pub use decode::{DecodeError, Decoded, MAX_DEPTH, Said, decode, zero};
 pub use defaults::apply_openapi_defaults;
 pub use encode::{encode, encode_object};
 pub use pattern::Pattern;
-pub use structural::{Before, BeforeItems, Expressions, Keyed, Structural, StructuralOptions, field_path, unrecognized_formats};
+pub use structural::{
+    Before, BeforeItems, Expressions, Keyed, Structural, StructuralOptions, field_path, unrecognized_formats,
+};
 
 /// The number of a type in its [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

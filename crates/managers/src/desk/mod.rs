@@ -373,7 +373,7 @@ impl Desk {
                 match revision(&broken.done) {
                     // the resource refers to the claim already: it stays assumed until the watch shows it
                     Some(revision) => state.index.confirm(uid, revision),
-                    None => state.index.forget(uid),
+                    None => state.index.forget_unwritten(uid),
                 }
                 Err(broken)
             }

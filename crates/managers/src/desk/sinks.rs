@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use conductor_claims::amount::Amount;
 use conductor_claims::extract::templates;
-use conductor_claims::views::{Offer, Phase};
+use conductor_claims::views::{By, ClaimRef, Offer, Phase};
 use conductor_claims::volumes;
 use serde_json::Value;
 
@@ -147,6 +147,7 @@ impl Desk {
                 items.extend(claims.filter(|claim| self.queue.is_wanted(claim)));
             }
             state.index.upsert(offer);
+            self.hold_torn(&mut state, &name);
             items.extend(self.wake(&mut state, &name));
             if self.pin(&mut state, &item, object, settled) {
                 items.push(item);
@@ -268,6 +269,11 @@ impl Desk {
             let held = resource.as_ref().map_or_else(Vec::new, |_| state.index.held_by(&uid));
             items.extend(held.into_iter().filter(|held| Some(held) != resource.as_ref()).map(Item::Resource));
             let settled = bound && self.claim_settled(&state, &object);
+            // which may have been looked at before the claim said so, and found nothing to say
+            let silent = resource.as_ref().filter(|_| bound).and_then(|name| state.index.get(name));
+            let silent = silent.filter(|volume| self.says_so_later(volume) && volume.refs.iter().any(|r| r.uid == uid));
+            let silent = silent.map(|volume| Item::Resource(volume.name.clone()));
+            items.extend(silent.filter(|volume| !self.queue.is_wanted(volume)));
             let old = state.claims.remove(&key);
             state.name(&key, old.as_ref().and_then(|old| old.resource.as_ref()), resource.as_ref());
             let (offered, said, turn) = old.map_or((None, None, None), |old| (old.offered, old.said, old.turn));
@@ -275,7 +281,9 @@ impl Desk {
             state.claim_uids.insert(uid.clone(), key.clone());
             let revision = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or(0);
             state.ahead.shown(&item, revision);
+            let torn = resource.clone();
             state.claims.insert(key, Seen { uid: uid.clone(), revision, resource, bound, had, offered, said, turn });
+            torn.into_iter().for_each(|name| self.hold_torn(&mut state, &name));
             if settled {
                 state.index.stop_waiting(&uid);
             }
@@ -284,6 +292,23 @@ impl Desk {
             }
         }
         self.enqueue(items);
+    }
+
+    /// A volume that lost the reference to its claim before it ever said Bound looks free, and is not: the claim says Bound, and Pods
+    /// may use it.
+    fn hold_torn(&self, state: &mut State, name: &Arc<str>) {
+        let Some(offer) = state.index.get(name) else { return };
+        if !self.says_so_later(offer) || !offer.refs.is_empty() {
+            return;
+        }
+        let owner = state.naming(name).find_map(|key| {
+            let seen = state.claims.get(key).filter(|seen| seen.bound)?;
+            let (namespace, name) = key.clone();
+            Some(ClaimRef { uid: seen.uid.clone(), namespace, name, amounts: Box::default(), by: By::Manager })
+        });
+        if let Some(owner) = owner {
+            state.index.hold(owner, name);
+        }
     }
 
     /// Keeps an object for who looks at it, who then need not ask for it; whether it is to be looked at.
@@ -416,10 +441,12 @@ impl Desk {
 
 #[cfg(test)]
 mod tests {
+    use conductor_claims::matching::Decision;
     use serde_json::json;
 
     use super::*;
-    use crate::desk::saying::tests::{desk, show};
+    use crate::desk::saying;
+    use crate::desk::saying::tests::{claim, desk, show};
 
     #[tokio::test]
     async fn who_names_what_is_gone_is_looked_at_though_it_does_not_refer_to_it() {
@@ -446,5 +473,92 @@ mod tests {
         DeskSink { desk: desk.clone(), role: Role::Claim }
             .delete(json!({"metadata": {"namespace": "n", "name": "c", "uid": "c"}}));
         assert_eq!(desk.state.lock().naming("v").count(), 0);
+    }
+
+    /// What is in line, in order.
+    async fn line(desk: &Desk) -> Vec<Item> {
+        let mut line = Vec::new();
+        while !desk.queue.is_quiet() {
+            let item = desk.queue.next().await.key;
+            desk.queue.done(&item);
+            line.push(item);
+        }
+        line
+    }
+
+    fn referring(version: &str, claim: Option<&str>) -> Value {
+        let mut volume = json!({
+            "metadata": {"name": "v", "uid": "v", "resourceVersion": version},
+            "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce"], "storageClassName": ""},
+            "status": {"phase": "Available"},
+        });
+        if let Some(uid) = claim {
+            volume["spec"]["claimRef"] = json!({"namespace": "default", "name": "c1", "uid": uid});
+        }
+        volume
+    }
+
+    fn bound(version: &str) -> Value {
+        let mut claim = claim(1);
+        claim["metadata"]["resourceVersion"] = json!(version);
+        claim["metadata"]["annotations"] = json!({volumes::BIND_COMPLETED: "yes"});
+        claim["spec"]["volumeName"] = json!("v");
+        claim["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Ti"}});
+        claim
+    }
+
+    #[tokio::test]
+    async fn a_volume_is_looked_at_after_its_claim_was_bound_whichever_is_shown_last() {
+        let volume = || Item::Resource("v".into());
+        let desk = desk();
+        show(&desk, Role::Claim, claim(1));
+        show(&desk, Role::Resource, referring("2", Some("u1")));
+        assert!(line(&desk).await.contains(&volume()));
+        show(&desk, Role::Claim, bound("3"));
+        assert!(line(&desk).await.contains(&volume()), "it does not say Bound yet");
+        let mut said = referring("4", Some("u1"));
+        said["status"]["phase"] = json!("Bound");
+        show(&desk, Role::Resource, said);
+        line(&desk).await;
+        show(&desk, Role::Claim, bound("5"));
+        assert_eq!(line(&desk).await, Vec::new());
+        // and the other way round
+        let desk = saying::tests::desk();
+        show(&desk, Role::Claim, bound("3"));
+        show(&desk, Role::Resource, referring("2", Some("u1")));
+        assert!(line(&desk).await.contains(&volume()));
+    }
+
+    #[tokio::test]
+    async fn a_volume_without_the_reference_of_its_bound_claim_is_nobody_elses() {
+        let is_offered = |desk: &Desk| {
+            let other = claim(2);
+            let ask = desk.kind.ask(&other, true, None).expect("an ask");
+            let decision = desk.decide(&ask, &other);
+            desk.state.lock().index.forget("u2");
+            matches!(decision, Decision::Bind { .. })
+        };
+        for claim_first in [true, false] {
+            let desk = desk();
+            if claim_first {
+                show(&desk, Role::Claim, bound("3"));
+            }
+            show(&desk, Role::Resource, referring("2", Some("u1")));
+            show(&desk, Role::Resource, referring("4", None));
+            assert_eq!(is_offered(&desk), !claim_first);
+            show(&desk, Role::Claim, bound("3"));
+            assert!(!is_offered(&desk), "who has it is to refer to it again");
+            // that may fail, and is tried again
+            desk.state.lock().index.forget_unwritten("u1");
+            show(&desk, Role::Resource, referring("5", None));
+            assert!(!is_offered(&desk));
+            // until the claim is gone, or without it
+            desk.state.lock().index.forget("u1");
+            assert!(is_offered(&desk));
+            show(&desk, Role::Resource, referring("6", None));
+            assert!(!is_offered(&desk));
+            DeskSink { desk: desk.clone(), role: Role::Claim }.delete(bound("7"));
+            assert!(is_offered(&desk));
+        }
     }
 }

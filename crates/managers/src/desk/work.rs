@@ -119,6 +119,9 @@ impl Desk {
         let Item::Resource(name) = item else { return false };
         let state = self.state.lock();
         let Some(offer) = state.index.get(name).filter(|offer| self.says_so_later(offer)) else { return false };
+        if state.behind.contains_key(&offer.uid) {
+            return false;
+        }
         let is_bound = |uid: &Arc<str>| {
             let seen = state.claim_uids.get(uid).and_then(|key| state.claims.get(key));
             seen.is_some_and(|seen| seen.bound && seen.resource.as_ref() == Some(name))

@@ -23,8 +23,10 @@ const FINALIZER: &str = "conductor.io/type";
 /// On the definition of the resource: what the type said when it was made.
 const APPLIED: &str = "conductor.io/applied-spec";
 
-/// How long an API server may take to hear of a kind: what it still refuses then is refused for good.
+/// How long an API server may take to hear of a kind: what it still refuses then is refused for another reason.
 const HEARD: Duration = Duration::from_secs(120);
+/// How often what was refused is tried again: somebody may have given the right to it.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// What of the roles and policies of a type could not be applied.
 #[derive(Clone)]
@@ -35,11 +37,23 @@ pub(super) struct Guarded {
     left_out: BTreeMap<String, String>,
     /// When it was tried first.
     since: Instant,
+    /// When it was tried last.
+    tried: Instant,
 }
 
 impl Guarded {
-    fn new() -> Guarded {
-        Guarded { early: Vec::new(), left_out: BTreeMap::new(), since: Instant::now() }
+    fn new(since: Instant) -> Guarded {
+        Guarded { early: Vec::new(), left_out: BTreeMap::new(), since, tried: Instant::now() }
+    }
+
+    /// Whether nothing is left to be applied.
+    fn is_complete(&self) -> bool {
+        self.early.is_empty() && self.left_out.is_empty()
+    }
+
+    /// Whether what was refused is to be tried again.
+    pub(super) fn is_due(&self) -> bool {
+        !self.left_out.is_empty() && self.tried.elapsed() >= AGAIN
     }
 
     fn leave_out(&mut self, guard: &Value, why: &str) {
@@ -59,7 +73,9 @@ impl Guarded {
                 1 => String::new(),
                 all => format!(" (and {} more)", all - 1),
             };
-            let message = format!("the API server does not take {name}{more}, and what it guards is unguarded: {why}");
+            let message = format!(
+                "the API server does not take {name}{more}, and what it guards is unguarded; it is tried again every minute: {why}"
+            );
             return Condition::new("Guarded", false, "Refused", message);
         }
         if !self.early.is_empty() {
@@ -107,11 +123,14 @@ impl Types {
         if let Some(Kind::Generated(open)) = &open
             && **open == kind
         {
-            let before = self.known.lock().early.get(name).cloned();
-            let Some(Guarded { early, left_out, since }) = before else {
+            let before = self.known.lock().unguarded.get(name).cloned();
+            let Some(mut before) = before else {
                 return self.say(object, &[served(&kind)]).await;
             };
-            let guarded = self.guard(early, Guarded { early: Vec::new(), left_out, since }).await?;
+            let guarded = match std::mem::take(&mut before.early) {
+                early if early.is_empty() => self.guard_all(&kind, before.since).await?,
+                early => self.guard(early, before).await?,
+            };
             return self.say_served(object, &kind, guarded).await;
         }
         let mut definitions = crds(&kind);
@@ -185,15 +204,7 @@ impl Types {
         }
         // policies speak of the classes
         self.cx.api.until_served(&kind.api_version(), &kind.names.class).await?;
-        // nobody has a right to what nothing guards yet, but for what it is too early for
-        let (bindings, others): (Vec<Value>, Vec<Value>) =
-            access(&kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
-        let (roles, policies): (Vec<Value>, Vec<Value>) =
-            others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
-        let mut guarded = Guarded::new();
-        for guards in [policies, bindings, roles] {
-            guarded = self.guard(guards, guarded).await?;
-        }
+        let guarded = self.guard_all(&kind, Instant::now()).await?;
         // whoever reads that a type is served can make a claim of it
         for own in [&kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;
@@ -205,16 +216,31 @@ impl Types {
 
     /// Says that a type is served and how it is guarded, and notes what is to be applied again.
     async fn say_served(&self, object: &Value, kind: &ResourceType, guarded: Guarded) -> Result<(), Failure> {
+        // before it is said: who cannot say it comes back
+        self.known.lock().unguarded.insert(kind.name(), guarded.clone());
         self.say(object, &[served(kind), guarded.condition()]).await?;
-        let names: Vec<&str> = guarded.early.iter().map(|guard| text(&guard["metadata"]["name"])).collect();
-        let message = format!("the API server does not know yet what these speak of: {}", names.join(", "));
-        let mut known = self.known.lock();
+        if guarded.is_complete() {
+            self.known.lock().unguarded.remove(&kind.name());
+        }
         if guarded.early.is_empty() {
-            known.early.remove(&kind.name());
             return Ok(());
         }
-        known.early.insert(kind.name(), guarded);
+        let names: Vec<&str> = guarded.early.iter().map(|guard| text(&guard["metadata"]["name"])).collect();
+        let message = format!("the API server does not know yet what these speak of: {}", names.join(", "));
         Err(Failure { code: 403, reason: "TooEarly".into(), message })
+    }
+
+    /// Applies all roles and policies of a type: nobody has a right to what nothing guards yet, but for what it is too early for.
+    async fn guard_all(&self, kind: &ResourceType, since: Instant) -> Result<Guarded, Failure> {
+        let (bindings, others): (Vec<Value>, Vec<Value>) =
+            access(kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
+        let (roles, policies): (Vec<Value>, Vec<Value>) =
+            others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
+        let mut guarded = Guarded::new(since);
+        for guards in [policies, bindings, roles] {
+            guarded = self.guard(guards, guarded).await?;
+        }
+        Ok(guarded)
     }
 
     /// Whether the managers may write claims of a type, and so everything of it.
@@ -315,7 +341,7 @@ impl Types {
             }
         }
         self.desks.close(name);
-        self.known.lock().early.remove(name);
+        self.known.lock().unguarded.remove(name);
         let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let rest: Vec<Value> = list.iter().filter(|f| text(f) != FINALIZER).cloned().collect();
         if rest.len() < list.len() {

@@ -44,8 +44,8 @@ struct Known {
     dirty: BTreeSet<String>,
     /// Whether the managers are to be looked at.
     managers_dirty: bool,
-    /// By type what guards it and the API server has not taken yet.
-    early: BTreeMap<String, Guarded>,
+    /// Types that are less guarded than they should be, or do not say how.
+    unguarded: BTreeMap<String, Guarded>,
 }
 
 /// Keeps the desks in step with the ResourceTypes and Managers there are.
@@ -148,6 +148,9 @@ impl Types {
             self.busy.store(true, Ordering::Release);
             let (dirty, mut managers) = {
                 let mut known = self.known.lock();
+                let due = known.unguarded.iter().filter(|(_, guarded)| guarded.is_due()).map(|(name, _)| name.clone());
+                let due: Vec<String> = due.collect();
+                known.dirty.extend(due);
                 (std::mem::take(&mut known.dirty), std::mem::take(&mut known.managers_dirty))
             };
             managers |= refresh || !dirty.is_empty();

@@ -29,8 +29,7 @@ impl<'a> Keyed<'a> {
 }
 
 fn key<'v>(item: &'v Value, keys: &[Box<str>]) -> Option<Vec<&'v Value>> {
-    let scalar = |key: &Box<str>| {
-        item.get(&**key).filter(|value| !value.is_null() && !value.is_object() && !value.is_array())
-    };
+    let scalar =
+        |key: &Box<str>| item.get(&**key).filter(|value| !value.is_null() && !value.is_object() && !value.is_array());
     if keys.is_empty() { None } else { keys.iter().map(scalar).collect() }
 }
