@@ -169,9 +169,7 @@ fn each_round(theirs: &[Vec<Row>], ours: &[Vec<Row>]) -> String {
 }
 
 fn write(output: &Path, generated: &str, chart: &str) -> anyhow::Result<()> {
-    let before = fs::read_to_string(output).with_context(|| format!("reading {}", output.display()))?;
-    let document = report::replaced(&before, "compare", generated)?;
-    fs::write(output, document).with_context(|| format!("writing {}", output.display()))?;
+    report::put(output, "compare", generated)?;
     let picture = output.with_extension("svg");
     fs::write(&picture, chart).with_context(|| format!("writing {}", picture.display()))
 }

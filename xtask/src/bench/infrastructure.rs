@@ -3,9 +3,7 @@ use std::fmt::Write;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::Context;
-
-use super::report::{machine_load, processor, replaced};
+use super::report::{machine_load, processor, put};
 use super::subject::Subject;
 use super::{Infrastructure, databases, machine};
 use crate::repository;
@@ -57,9 +55,7 @@ pub fn run(options: &Infrastructure) -> anyhow::Result<()> {
     let generated = document(&figures, options, &load);
     print!("{generated}");
     let output = options.output.clone().unwrap_or_else(|| repository::root().join("docs/benchmarks.md"));
-    let before = fs::read_to_string(&output).with_context(|| format!("reading {}", output.display()))?;
-    fs::write(&output, replaced(&before, "infrastructure", &generated)?)
-        .with_context(|| format!("writing {}", output.display()))
+    put(&output, "infrastructure", &generated)
 }
 
 fn document(figures: &[Figure], options: &Infrastructure, load: &str) -> String {

@@ -1,6 +1,5 @@
 //! What single parts cost, by the benches that are beside them: no server, no client.
 use std::fmt::Write;
-use std::fs;
 use std::process::Stdio;
 
 use anyhow::{Context, ensure};
@@ -47,7 +46,5 @@ pub fn run(options: &Parts) -> anyhow::Result<()> {
     }
     generated.push('\n');
     let output = options.output.clone().unwrap_or_else(|| repository::root().join("docs/benchmarks.md"));
-    let before = fs::read_to_string(&output).with_context(|| format!("reading {}", output.display()))?;
-    fs::write(&output, report::replaced(&before, "parts", &generated)?)
-        .with_context(|| format!("writing {}", output.display()))
+    report::put(&output, "parts", &generated)
 }

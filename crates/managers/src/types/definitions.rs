@@ -46,11 +46,6 @@ impl Guarded {
         Guarded { early: Vec::new(), left_out: BTreeMap::new(), since, tried: Instant::now() }
     }
 
-    /// Whether nothing is left to be applied.
-    fn is_complete(&self) -> bool {
-        self.early.is_empty() && self.left_out.is_empty()
-    }
-
     /// Whether what was refused is to be tried again.
     pub(super) fn is_due(&self) -> bool {
         !self.left_out.is_empty() && self.tried.elapsed() >= AGAIN
@@ -123,13 +118,13 @@ impl Types {
         if let Some(Kind::Generated(open)) = &open
             && **open == kind
         {
-            let before = self.known.lock().unguarded.get(name).cloned();
-            let Some(mut before) = before else {
-                return self.say(object, &[served(&kind)]).await;
-            };
-            let guarded = match std::mem::take(&mut before.early) {
-                early if early.is_empty() => self.guard_all(&kind, before.since).await?,
-                early => self.guard(early, before).await?,
+            let before = self.known.lock().guarded.get(name).cloned();
+            let guarded = match before {
+                Some(mut before) if !before.early.is_empty() => {
+                    self.guard(std::mem::take(&mut before.early), before).await?
+                }
+                Some(before) if before.left_out.is_empty() => before,
+                before => self.guard_all(&kind, before.map_or_else(Instant::now, |before| before.since)).await?,
             };
             return self.say_served(object, &kind, guarded).await;
         }
@@ -217,11 +212,9 @@ impl Types {
     /// Says that a type is served and how it is guarded, and notes what is to be applied again.
     async fn say_served(&self, object: &Value, kind: &ResourceType, guarded: Guarded) -> Result<(), Failure> {
         // before it is said: who cannot say it comes back
-        self.known.lock().unguarded.insert(kind.name(), guarded.clone());
+        self.known.lock().guarded.insert(kind.name(), guarded.clone());
+        // always both: the object may be from before one of them was said
         self.say(object, &[served(kind), guarded.condition()]).await?;
-        if guarded.is_complete() {
-            self.known.lock().unguarded.remove(&kind.name());
-        }
         if guarded.early.is_empty() {
             return Ok(());
         }
@@ -341,7 +334,7 @@ impl Types {
             }
         }
         self.desks.close(name);
-        self.known.lock().unguarded.remove(name);
+        self.known.lock().guarded.remove(name);
         let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let rest: Vec<Value> = list.iter().filter(|f| text(f) != FINALIZER).cloned().collect();
         if rest.len() < list.len() {

@@ -44,8 +44,8 @@ struct Known {
     dirty: BTreeSet<String>,
     /// Whether the managers are to be looked at.
     managers_dirty: bool,
-    /// Types that are less guarded than they should be, or do not say how.
-    unguarded: BTreeMap<String, Guarded>,
+    /// By type that is served, what guards it.
+    guarded: BTreeMap<String, Guarded>,
 }
 
 /// Keeps the desks in step with the ResourceTypes and Managers there are.
@@ -112,6 +112,7 @@ impl Types {
             Some(object) => self.define(&object).await,
             None => {
                 self.desks.close(&name);
+                self.known.lock().guarded.remove(&name);
                 Ok(())
             }
         };
@@ -148,7 +149,7 @@ impl Types {
             self.busy.store(true, Ordering::Release);
             let (dirty, mut managers) = {
                 let mut known = self.known.lock();
-                let due = known.unguarded.iter().filter(|(_, guarded)| guarded.is_due()).map(|(name, _)| name.clone());
+                let due = known.guarded.iter().filter(|(_, guarded)| guarded.is_due()).map(|(name, _)| name.clone());
                 let due: Vec<String> = due.collect();
                 known.dirty.extend(due);
                 (std::mem::take(&mut known.dirty), std::mem::take(&mut known.managers_dirty))
