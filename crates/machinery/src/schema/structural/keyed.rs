@@ -29,7 +29,6 @@ impl<'a> Keyed<'a> {
 }
 
 fn key<'v>(item: &'v Value, keys: &[Box<str>]) -> Option<Vec<&'v Value>> {
-    let scalar =
-        |key: &Box<str>| item.get(&**key).filter(|value| !value.is_null() && !value.is_object() && !value.is_array());
-    if keys.is_empty() { None } else { keys.iter().map(scalar).collect() }
+    let scalar = |key: &str| item.get(key).filter(|value| !value.is_null() && !value.is_object() && !value.is_array());
+    if keys.is_empty() { None } else { keys.iter().map(|key| scalar(key)).collect() }
 }
