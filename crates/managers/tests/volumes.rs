@@ -76,6 +76,7 @@ async fn check_made(ordered: bool) {
     cluster.until(&left, "made", |o| o.is_some()).await;
     cluster.patch(&left.clone().status(), json!({"status": ready})).await;
     cluster.until(&pvc("apps", "forced"), "bound", phase_is("Bound")).await;
+    cluster.until(&pv(&forced), "bound", phase_is("Bound")).await;
     assert!(audit(&cluster.api).await.expect("an audit").findings.is_empty());
     cluster.delete(&pv(&forced)).await;
     cluster.patch(&pv(&forced), json!({"metadata": {"finalizers": null}})).await;

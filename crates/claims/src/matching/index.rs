@@ -12,7 +12,7 @@ use crate::matching::waiting::Waiting;
 use crate::ordered::Ordered;
 use crate::rules::{Match, Rules, Value};
 use crate::selector::Labels;
-use crate::views::{Ask, By, ClaimRef, Offer, Profile, Shape, Taken};
+use crate::views::{Ask, By, ClaimRef, Offer, Phase, Profile, Shape, Taken};
 
 /// Rooms on a shelf before an attribute stops dividing them.
 pub(crate) const MAX_ROOMS: usize = 96;
@@ -43,8 +43,6 @@ type ClaimName = (Arc<str>, Arc<str>);
 struct Assumed {
     claim: ClaimRef,
     revision: Option<u64>,
-    /// It was there before, and is to be written again.
-    held: bool,
 }
 
 /// Every resource and class of one type, projected and indexed. See the module.
@@ -154,6 +152,13 @@ impl Index {
         self.put_in(offer);
     }
 
+    /// Says where a resource is in its life, whatever it was shown to say of that.
+    pub fn set_phase(&mut self, name: &str, phase: Phase) {
+        if let Some(offer) = self.take_out(name) {
+            self.put_in(Offer { phase, ..offer });
+        }
+    }
+
     /// Forgets a resource.
     pub fn remove(&mut self, name: &str) -> bool {
         for assumed in self.assumed.remove(name).unwrap_or_default() {
@@ -164,6 +169,7 @@ impl Index {
 
     /// Remembers a bind this process is about to write, so that no other claim is given the same.
     pub fn assume(&mut self, ask: &Ask, resource: &str) -> bool {
+        let Some(mut offer) = self.take_out(resource) else { return false };
         let claim = ClaimRef {
             uid: ask.uid.clone(),
             namespace: ask.namespace.clone(),
@@ -171,22 +177,11 @@ impl Index {
             amounts: ask.lower.clone(),
             by: By::Manager,
         };
-        self.assume_of(claim, resource, false)
-    }
-
-    /// Keeps a resource for a claim that has it, though it does not refer to it any more: until it does again, or the claim is gone or
-    /// without it, no other is given the same.
-    pub fn hold(&mut self, claim: ClaimRef, resource: &str) -> bool {
-        !self.assumed_of.contains_key(&claim.uid) && self.assume_of(claim, resource, true)
-    }
-
-    fn assume_of(&mut self, claim: ClaimRef, resource: &str, held: bool) -> bool {
-        let Some(mut offer) = self.take_out(resource) else { return false };
         let name = offer.name.clone();
-        if !offer.refs.iter().any(|r| r.uid == claim.uid) {
+        if !offer.refs.iter().any(|r| r.uid == ask.uid) {
             refer(&mut offer, &claim);
-            self.assumed_of.insert(claim.uid.clone(), name.clone());
-            self.assumed.entry(name).or_default().push(Assumed { claim, revision: None, held });
+            self.assumed.entry(name.clone()).or_default().push(Assumed { claim, revision: None });
+            self.assumed_of.insert(ask.uid.clone(), name);
         }
         self.put_in(offer);
         true
@@ -206,16 +201,7 @@ impl Index {
         }
     }
 
-    /// Takes an assumed bind back that could not be written. What is held stays so: it is tried again.
-    pub fn forget_unwritten(&mut self, claim_uid: &str) {
-        let assumed = self.assumed_of.get(claim_uid).and_then(|name| self.assumed.get(name));
-        let is_held = |a: &Assumed| a.held && a.claim.uid.as_ref() == claim_uid;
-        if !assumed.is_some_and(|assumed| assumed.iter().any(is_held)) {
-            self.forget(claim_uid);
-        }
-    }
-
-    /// Takes an assumed bind back: it is not to be, or the claim is gone.
+    /// Takes an assumed bind back: the write failed, or the claim is gone.
     pub fn forget(&mut self, claim_uid: &str) {
         let Some(name) = self.assumed_of.remove(claim_uid) else { return };
         if let Some(assumed) = self.assumed.get_mut(&name) {

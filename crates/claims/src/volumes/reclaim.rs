@@ -80,8 +80,12 @@ fn number_asked(implementation: &Value) -> Option<i64> {
     asked.split(' ').next()?.parse().ok()
 }
 
-/// Whether the scrub that is intended for a volume was asked of this very implementation.
+/// Whether the scrub that is intended for a volume was asked of this very implementation, and may have been begun: a kind without scrubs
+/// drops the question.
 pub(super) fn was_asked(volume: &Value, implementation: &Value) -> bool {
+    if takes_no_scrub(implementation) && implementation["status"]["scrubbed"].is_null() {
+        return false;
+    }
     let intended = volume["metadata"]["annotations"][SCRUB].as_str().and_then(|n| n.parse::<i64>().ok());
     let asked = number_asked(implementation).filter(|_| !is_asked_of_another(implementation));
     intended.is_some_and(|intended| asked.is_some_and(|asked| asked >= intended))

@@ -113,6 +113,8 @@ pub(crate) struct State {
     pub(crate) pinned: HashMap<Item, Value>,
     /// Free resources as the watch showed them, in JSON: who binds one need not ask for it. What is not here is asked for.
     free: HashMap<Arc<str>, Box<[u8]>>,
+    /// Resources that a claim has which they do not refer to, and what they say of themselves; see `Desk::know_torn`.
+    torn: HashMap<Arc<str>, Phase>,
     /// Claims that a free resource was offered to without being taken.
     pub(crate) tried: HashMap<Arc<str>, HashSet<Arc<str>>>,
     /// Resources with an implementation or connection details.
@@ -204,6 +206,7 @@ impl Desk {
             classes: BTreeMap::new(),
             pinned: HashMap::new(),
             free: HashMap::new(),
+            torn: HashMap::new(),
             tried: HashMap::new(),
             wired: HashSet::new(),
             behind: HashMap::new(),
@@ -373,7 +376,7 @@ impl Desk {
                 match revision(&broken.done) {
                     // the resource refers to the claim already: it stays assumed until the watch shows it
                     Some(revision) => state.index.confirm(uid, revision),
-                    None => state.index.forget_unwritten(uid),
+                    None => state.index.forget(uid),
                 }
                 Err(broken)
             }

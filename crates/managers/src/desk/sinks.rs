@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use conductor_claims::amount::Amount;
 use conductor_claims::extract::templates;
-use conductor_claims::views::{By, ClaimRef, Offer, Phase};
+use conductor_claims::views::{Offer, Phase};
 use conductor_claims::volumes;
 use serde_json::Value;
 
@@ -110,11 +110,16 @@ impl Desk {
     }
 
     fn resource_shown(&self, object: Value) {
-        let offer = self.kind.offer(&object);
+        let mut offer = self.kind.offer(&object);
         let name = offer.name.clone();
         let (mut items, mut left) = (Vec::new(), HashSet::new());
         {
             let mut state = self.state.lock();
+            state.torn.remove(&name);
+            if self.is_torn(&state, &offer) {
+                state.torn.insert(name.clone(), offer.phase);
+                offer.phase = Phase::Bound;
+            }
             let before = state.index.get(&name).cloned();
             if let Some(old) = before.as_ref().filter(|b| b.uid != offer.uid) {
                 let uid = old.uid.clone();
@@ -147,7 +152,6 @@ impl Desk {
                 items.extend(claims.filter(|claim| self.queue.is_wanted(claim)));
             }
             state.index.upsert(offer);
-            self.hold_torn(&mut state, &name);
             items.extend(self.wake(&mut state, &name));
             if self.pin(&mut state, &item, object, settled) {
                 items.push(item);
@@ -230,6 +234,7 @@ impl Desk {
             state.free.remove(name);
             state.resource_uids.remove(&offer.uid);
             state.wired.remove(name);
+            state.torn.remove(name);
             state.tried.remove(name);
             let item = Item::Resource(offer.name.clone());
             state.pinned.remove(&item);
@@ -275,15 +280,18 @@ impl Desk {
             let silent = silent.map(|volume| Item::Resource(volume.name.clone()));
             items.extend(silent.filter(|volume| !self.queue.is_wanted(volume)));
             let old = state.claims.remove(&key);
-            state.name(&key, old.as_ref().and_then(|old| old.resource.as_ref()), resource.as_ref());
+            let before = old.as_ref().and_then(|old| old.resource.clone());
+            state.name(&key, before.as_ref(), resource.as_ref());
+            let names = before.into_iter().chain(resource.clone());
             let (offered, said, turn) = old.map_or((None, None, None), |old| (old.offered, old.said, old.turn));
             let turn = Turn::needed(&object, resource.is_some()).then(|| turn.unwrap_or_default());
             state.claim_uids.insert(uid.clone(), key.clone());
             let revision = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or(0);
             state.ahead.shown(&item, revision);
-            let torn = resource.clone();
             state.claims.insert(key, Seen { uid: uid.clone(), revision, resource, bound, had, offered, said, turn });
-            torn.into_iter().for_each(|name| self.hold_torn(&mut state, &name));
+            for name in names {
+                items.extend(self.know_torn(&mut state, &name));
+            }
             if settled {
                 state.index.stop_waiting(&uid);
             }
@@ -294,21 +302,30 @@ impl Desk {
         self.enqueue(items);
     }
 
-    /// A volume that lost the reference to its claim before it ever said Bound looks free, and is not: the claim says Bound, and Pods
-    /// may use it.
-    fn hold_torn(&self, state: &mut State, name: &Arc<str>) {
-        let Some(offer) = state.index.get(name) else { return };
-        if !self.says_so_later(offer) || !offer.refs.is_empty() {
-            return;
+    /// Whether a volume lost the reference to its claim before it ever said Bound: it looks free, and is not, for the claim says Bound and
+    /// Pods may use it.
+    fn is_torn(&self, state: &State, offer: &Offer) -> bool {
+        let has = |key: &Key| state.claims.get(key).is_some_and(|seen| seen.bound);
+        self.says_so_later(offer) && offer.refs.is_empty() && state.naming(&offer.name).any(has)
+    }
+
+    /// Takes such a volume for one that says Bound, which is nobody else's and is mended, for as long as a claim has it. The volume, if it
+    /// is to be looked at for that.
+    fn know_torn(&self, state: &mut State, name: &Arc<str>) -> Option<Item> {
+        let offer = state.index.get(name).filter(|offer| offer.refs.is_empty())?;
+        let said = state.torn.get(name).copied().unwrap_or(offer.phase);
+        let torn = self.is_torn(state, &Offer { phase: said, ..offer.clone() });
+        if torn == state.torn.contains_key(name) {
+            return None;
         }
-        let owner = state.naming(name).find_map(|key| {
-            let seen = state.claims.get(key).filter(|seen| seen.bound)?;
-            let (namespace, name) = key.clone();
-            Some(ClaimRef { uid: seen.uid.clone(), namespace, name, amounts: Box::default(), by: By::Manager })
-        });
-        if let Some(owner) = owner {
-            state.index.hold(owner, name);
+        if torn {
+            state.torn.insert(name.clone(), said);
+            state.free.remove(name);
+        } else {
+            state.torn.remove(name);
         }
+        state.index.set_phase(name, if torn { Phase::Bound } else { said });
+        Some(Item::Resource(name.clone()))
     }
 
     /// Keeps an object for who looks at it, who then need not ask for it; whether it is to be looked at.
@@ -379,8 +396,9 @@ impl Desk {
             state.ahead.forget(&item);
             items.extend(state.index.held_by(&seen.uid).into_iter().map(Item::Resource));
             // one that no longer refers to it may have waited for it nevertheless
-            items.extend(seen.resource.map(Item::Resource));
+            items.extend(seen.resource.clone().map(Item::Resource));
             state.index.forget(&seen.uid);
+            items.extend(seen.resource.and_then(|name| self.know_torn(&mut state, &name)));
             if let Some(offered) = seen.offered {
                 items.extend(self.wake(&mut state, &offered));
             }
@@ -544,21 +562,34 @@ mod tests {
                 show(&desk, Role::Claim, bound("3"));
             }
             show(&desk, Role::Resource, referring("2", Some("u1")));
+            line(&desk).await;
             show(&desk, Role::Resource, referring("4", None));
             assert_eq!(is_offered(&desk), !claim_first);
             show(&desk, Role::Claim, bound("3"));
             assert!(!is_offered(&desk), "who has it is to refer to it again");
+            // which is done at once
+            let line = line(&desk).await;
+            let item = Item::Resource("v".into());
+            assert!(line.contains(&item) && !desk.can_wait(&item), "{line:?}");
+            assert!(!desk.claim_settled(&desk.state.lock(), &bound("3")));
             // that may fail, and is tried again
-            desk.state.lock().index.forget_unwritten("u1");
+            desk.state.lock().index.forget("u1");
             show(&desk, Role::Resource, referring("5", None));
             assert!(!is_offered(&desk));
             // until the claim is gone, or without it
-            desk.state.lock().index.forget("u1");
+            let mut without = bound("6");
+            without["spec"]["volumeName"] = json!("another");
+            show(&desk, Role::Claim, without);
             assert!(is_offered(&desk));
-            show(&desk, Role::Resource, referring("6", None));
+            show(&desk, Role::Claim, bound("7"));
             assert!(!is_offered(&desk));
-            DeskSink { desk: desk.clone(), role: Role::Claim }.delete(bound("7"));
+            DeskSink { desk: desk.clone(), role: Role::Claim }.delete(bound("8"));
             assert!(is_offered(&desk));
+            // or an administrator gives it to another
+            show(&desk, Role::Claim, bound("9"));
+            assert!(!is_offered(&desk));
+            show(&desk, Role::Resource, referring("10", Some("u2")));
+            assert!(!desk.claim_settled(&desk.state.lock(), &bound("9")), "its claim is to say so");
         }
     }
 }

@@ -115,7 +115,7 @@ impl Desk {
     }
 
     /// Whether nobody waits for what is to be done about an item: of a bound pair only the volume does not say so yet.
-    fn can_wait(&self, item: &Item) -> bool {
+    pub(super) fn can_wait(&self, item: &Item) -> bool {
         let Item::Resource(name) = item else { return false };
         let state = self.state.lock();
         let Some(offer) = state.index.get(name).filter(|offer| self.says_so_later(offer)) else { return false };
