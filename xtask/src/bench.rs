@@ -82,6 +82,9 @@ pub struct Bind {
     /// Measure the decisions, too: what one costs with 1,000 to 1,000,000 resources, and how much memory they take
     #[arg(long)]
     pub decisions: bool,
+    /// Leave out databases
+    #[arg(long)]
+    volumes_only: bool,
 }
 
 /// What is behind claims.

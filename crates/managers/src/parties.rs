@@ -191,7 +191,7 @@ fn stays() -> Vec<Value> {
             )}],
             "validations": [{
                 "expression": "false",
-                "messageExpression": "'it is being bound to claim ' + oldObject.spec.claimRef.?namespace.orValue('') + '/' + oldObject.spec.claimRef.?name.orValue('') + ': delete that first, or try again when this says Bound; if no manager runs that would say so, set spec.claimRef.uid to null'",
+                "messageExpression": "'it is being bound to claim ' + oldObject.spec.claimRef.?namespace.orValue('') + '/' + oldObject.spec.claimRef.?name.orValue('') + ': delete that first, or try again when this says Bound; if it never will, set spec.claimRef.uid to null'",
                 "reason": "Forbidden",
             }],
         }),

@@ -51,6 +51,28 @@ async fn a_life_in_ordered_writes() {
     check_a_life(true).await;
 }
 
+/// What a process before this one left: a claim that says Bound, and its volume that never did and has lost its reference since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_lost_its_reference_before_it_said_bound_gets_it_back() {
+    for ordered in [false, true] {
+        let cluster = Cluster::start(false).await;
+        cluster.namespace("apps").await;
+        cluster.create(&volume("v", "10Gi", "")).await;
+        cluster.patch(&pv("v").status(), json!({"status": {"phase": "Available"}})).await;
+        let mut claim = volume_claim("apps", "data", "10Gi", "");
+        claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        claim["spec"]["volumeName"] = json!("v");
+        let claim = cluster.create(&claim).await;
+        let status = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"]});
+        cluster.patch(&pvc("apps", "data").status(), json!({"status": status})).await;
+        cluster.create(&volume_claim("apps", "other", "10Gi", "")).await;
+        let _managers = cluster.managers(Options { types: false, ordered, ..Options::default() }).await;
+        let bound = cluster.until(&pv("v"), "its claim's", phase_is("Bound")).await.expect("a volume");
+        assert_eq!(bound["spec"]["claimRef"]["uid"], claim["metadata"]["uid"]);
+        cluster.until(&pvc("apps", "other"), "waits", phase_is("Pending")).await;
+    }
+}
+
 /// From class to volume to nothing: made once, reserved for its claim, removed with it.
 async fn check_made(ordered: bool) {
     let cluster = Cluster::start(true).await;

@@ -31,6 +31,12 @@ struct Object {
     metadata: Meta,
     r#type: String,
     data: Option<BTreeMap<String, String>>,
+}
+
+/// What an account lists, as much as somebody likes: read only for tokens of Secrets.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Listing {
     secrets: Option<Vec<Named>>,
 }
 
@@ -70,7 +76,8 @@ pub fn check(
     today: impl Fn() -> String,
 ) -> Result<Option<Held>, &'static str> {
     let get = |table: &str, key: &str| -> Option<Object> { serde_json::from_slice(&store.get(table, key)?.value).ok() };
-    let account = get(ACCOUNTS, &format!("{}/{}", claims.namespace, claims.name)).ok_or("its account is gone")?;
+    let whose = store.get(ACCOUNTS, &format!("{}/{}", claims.namespace, claims.name)).ok_or("its account is gone")?;
+    let account: Object = serde_json::from_slice(&whose.value).map_err(|_| "its account is gone")?;
     if account.metadata.uid != claims.uid {
         return Err("its account was made anew");
     }
@@ -105,10 +112,11 @@ pub fn check(
     if held.and_then(|held| STANDARD.decode(held).ok()).is_none_or(|held| held != token.as_bytes()) {
         return Err("its Secret holds another token");
     }
+    let listing: Listing = serde_json::from_slice(&whose.value).unwrap_or_default();
     Ok(Some(Held {
         namespace: claims.namespace.clone(),
         name: name.clone(),
-        is_listed: account.secrets.iter().flatten().any(|own| own.name == *name),
+        is_listed: listing.secrets.iter().flatten().any(|own| own.name == *name),
         is_invalid: !secret.metadata.label(INVALID_SINCE).is_empty(),
         is_marked: secret.metadata.label(LAST_USED) == today(),
         uid: secret.metadata.uid,

@@ -1,5 +1,7 @@
 //! `ServiceAccount`: who a Pod is, and the token that proves it.
 
+use std::collections::HashSet;
+
 use kinds::value::{annotation, list, text};
 use machinery::status::Status;
 use serde_json::{Value, json};
@@ -57,7 +59,8 @@ impl Accounts {
             return Ok(());
         }
         // kube-apiserver does not mark this error as a refusal, so that its clients get it as it is, with 500.
-        secrets_of_containers(&account, list(spec, "ephemeralContainers"), "ephemeral container")
+        let (who, secrets) = (text(&account, "metadata.name"), listed(&account, "secrets"));
+        secrets_of_containers(who, &secrets, list(spec, "ephemeralContainers"), "ephemeral container")
             .map_err(|why| Status::new(500, "", why))
     }
 
@@ -102,24 +105,27 @@ fn enforces(account: &Value) -> bool {
     matches!(annotation(account, ENFORCE), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-fn lists(account: &Value, field: &str, name: &str) -> bool {
-    list(account, field).iter().any(|own| text(own, "name") == name)
+/// What an account lists, to be asked often: both lists are as long as somebody likes.
+fn listed<'a>(account: &'a Value, field: &str) -> HashSet<&'a str> {
+    list(account, field).iter().map(|own| text(own, "name")).collect()
 }
 
 /// Refuses a Pod that uses Secrets which its account does not list.
 fn secrets_of_pod(account: &Value, spec: &Value) -> Result<(), String> {
     let who = text(account, "metadata.name");
+    let secrets = listed(account, "secrets");
     for volume in list(spec, "volumes").iter().filter(|volume| volume["secret"].is_object()) {
         let secret = text(volume, "secret.secretName");
-        if !lists(account, "secrets", secret) {
+        if !secrets.contains(secret) {
             let what = format!("volume with secret.secretName=\"{secret}\"");
             return Err(format!("{what} is not allowed because service account {who} does not reference that secret"));
         }
     }
-    secrets_of_containers(account, list(spec, "initContainers"), "init container")?;
-    secrets_of_containers(account, list(spec, "containers"), "container")?;
+    secrets_of_containers(who, &secrets, list(spec, "initContainers"), "init container")?;
+    secrets_of_containers(who, &secrets, list(spec, "containers"), "container")?;
+    let secrets = listed(account, "imagePullSecrets");
     for (at, secret) in list(spec, "imagePullSecrets").iter().map(|own| text(own, "name")).enumerate() {
-        if !lists(account, "imagePullSecrets", secret) {
+        if !secrets.contains(secret) {
             let why = format!("service account {who} does not reference that imagePullSecret");
             return Err(format!("imagePullSecrets[{at}].name=\"{secret}\" is not allowed because {why}"));
         }
@@ -128,7 +134,7 @@ fn secrets_of_pod(account: &Value, spec: &Value) -> Result<(), String> {
 }
 
 /// Refuses containers whose variables come from Secrets that the account does not list.
-fn secrets_of_containers(account: &Value, containers: &[Value], what: &str) -> Result<(), String> {
+fn secrets_of_containers(who: &str, secrets: &HashSet<&str>, containers: &[Value], what: &str) -> Result<(), String> {
     for container in containers {
         let variables = list(container, "env").iter().map(|own| {
             let how = format!("envVar {}", text(own, "name"));
@@ -137,8 +143,8 @@ fn secrets_of_containers(account: &Value, containers: &[Value], what: &str) -> R
         let sources = list(container, "envFrom").iter().map(|own| ("envFrom".to_owned(), &own["secretRef"]));
         for (how, reference) in variables.chain(sources).filter(|(_, reference)| reference.is_object()) {
             let secret = text(reference, "name");
-            if !lists(account, "secrets", secret) {
-                let (name, who) = (text(container, "name"), text(account, "metadata.name"));
+            if !secrets.contains(secret) {
+                let name = text(container, "name");
                 return Err(format!(
                     "{what} {name} with {how} referencing secret.secretName=\"{secret}\" is not allowed because \
                      service account {who} does not reference that secret"

@@ -113,5 +113,5 @@ fn in_go(user: &User) -> String {
 
 /// A `paramKind` as Go prints one.
 fn shown(kind: &Value) -> String {
-    format!("&ParamKind{{APIVersion:{},Kind:{},}}", text(&kind["apiVersion"]), text(&kind["kind"]))
+    format!("&{{{} {}}}", text(&kind["apiVersion"]), text(&kind["kind"]))
 }

@@ -27,6 +27,8 @@ const APPLIED: &str = "conductor.io/applied-spec";
 const HEARD: Duration = Duration::from_secs(120);
 /// How often what was refused is tried again: somebody may have given the right to it.
 const AGAIN: Duration = Duration::from_secs(60);
+/// How often what is in force is applied again.
+const KEPT: Duration = Duration::from_secs(600);
 
 /// What of the roles and policies of a type could not be applied.
 #[derive(Clone)]
@@ -35,6 +37,8 @@ pub(super) struct Guarded {
     early: Vec<Value>,
     /// By name, what the API server does not take, and why.
     left_out: BTreeMap<String, String>,
+    /// The same of the time before: it is in the log already.
+    known: BTreeMap<String, String>,
     /// When it was tried first.
     since: Instant,
     /// When it was tried last.
@@ -43,16 +47,26 @@ pub(super) struct Guarded {
 
 impl Guarded {
     fn new(since: Instant) -> Guarded {
-        Guarded { early: Vec::new(), left_out: BTreeMap::new(), since, tried: Instant::now() }
+        let (left_out, known) = Default::default();
+        Guarded { early: Vec::new(), left_out, known, since, tried: Instant::now() }
     }
 
-    /// Whether what was refused is to be tried again.
-    pub(super) fn is_due(&self) -> bool {
-        !self.left_out.is_empty() && self.tried.elapsed() >= AGAIN
+    /// To be applied once more.
+    fn again(&self) -> Guarded {
+        Guarded { known: self.left_out.clone(), ..Guarded::new(self.since) }
+    }
+
+    /// Whether all is to be applied again: what was refused soon, what is in force in case somebody has changed it.
+    fn is_due(&self) -> bool {
+        self.tried.elapsed() >= if self.left_out.is_empty() { KEPT } else { AGAIN }
     }
 
     fn leave_out(&mut self, guard: &Value, why: &str) {
         let name = text(&guard["metadata"]["name"]);
+        if self.known.get(name).is_some_and(|known| known == why) {
+            self.left_out.insert(name.to_owned(), why.to_owned());
+            return;
+        }
         tracing::warn!(kind = text(&guard["kind"]), name, error = %why, "a role or policy of a type could not be applied");
         self.left_out.insert(name.to_owned(), why.to_owned());
     }
@@ -124,7 +138,8 @@ impl Types {
                     self.guard(std::mem::take(&mut before.early), before).await?
                 }
                 Some(before) if before.left_out.is_empty() => before,
-                before => self.guard_all(&kind, before.map_or_else(Instant::now, |before| before.since)).await?,
+                Some(before) => self.guard_all(&kind, before.again()).await?,
+                None => self.guard_all(&kind, Guarded::new(Instant::now())).await?,
             };
             return self.say_served(object, &kind, guarded).await;
         }
@@ -199,7 +214,7 @@ impl Types {
         }
         // policies speak of the classes
         self.cx.api.until_served(&kind.api_version(), &kind.names.class).await?;
-        let guarded = self.guard_all(&kind, Instant::now()).await?;
+        let guarded = self.guard_all(&kind, Guarded::new(Instant::now())).await?;
         // whoever reads that a type is served can make a claim of it
         for own in [&kind.names.resource, &kind.names.claim] {
             self.cx.api.until_served(&kind.api_version(), own).await?;
@@ -207,6 +222,31 @@ impl Types {
         self.desks.open(&self.cx, Kind::Generated(Box::new(kind.clone())), self.workers);
         self.brief();
         self.say_served(object, &kind, guarded).await
+    }
+
+    /// Types whose roles and policies are to be applied again.
+    pub(super) fn due(&self) -> Vec<String> {
+        let known = self.known.lock();
+        known.guarded.iter().filter(|(_, guarded)| guarded.is_due()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Applies the roles and policies of a served type again, as it is served: a later version that was refused is not looked at for that.
+    pub(super) async fn guard_again(&self, name: &str) -> Result<(), Failure> {
+        let (object, before) = {
+            let mut known = self.known.lock();
+            let Some(before) = known.guarded.get_mut(name) else { return Ok(()) };
+            before.tried = Instant::now();
+            let before = before.clone();
+            (known.types.get(name).cloned(), before)
+        };
+        let open = self.desks.get(name).map(|desk| desk.kind.clone());
+        let (Some(object), Some(Kind::Generated(open))) = (object, open) else { return Ok(()) };
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(());
+        }
+        let guarded = self.guard_all(&open, before.again()).await?;
+        self.known.lock().guarded.insert(name.to_owned(), guarded.clone());
+        self.say(&object, &[guarded.condition()]).await
     }
 
     /// Says that a type is served and how it is guarded, and notes what is to be applied again.
@@ -224,12 +264,11 @@ impl Types {
     }
 
     /// Applies all roles and policies of a type: nobody has a right to what nothing guards yet, but for what it is too early for.
-    async fn guard_all(&self, kind: &ResourceType, since: Instant) -> Result<Guarded, Failure> {
+    async fn guard_all(&self, kind: &ResourceType, mut guarded: Guarded) -> Result<Guarded, Failure> {
         let (bindings, others): (Vec<Value>, Vec<Value>) =
             access(kind).into_iter().partition(|guard| text(&guard["kind"]).ends_with("Binding"));
         let (roles, policies): (Vec<Value>, Vec<Value>) =
             others.into_iter().partition(|guard| guard["kind"] == "ClusterRole");
-        let mut guarded = Guarded::new(since);
         for guards in [policies, bindings, roles] {
             guarded = self.guard(guards, guarded).await?;
         }

@@ -149,14 +149,16 @@ impl Types {
             self.busy.store(true, Ordering::Release);
             let (dirty, mut managers) = {
                 let mut known = self.known.lock();
-                let due = known.guarded.iter().filter(|(_, guarded)| guarded.is_due()).map(|(name, _)| name.clone());
-                let due: Vec<String> = due.collect();
-                known.dirty.extend(due);
                 (std::mem::take(&mut known.dirty), std::mem::take(&mut known.managers_dirty))
             };
             managers |= refresh || !dirty.is_empty();
             let looked = futures::future::join_all(dirty.into_iter().map(|name| self.look(name))).await;
             let mut failed = looked.contains(&false);
+            for name in self.due() {
+                if let Err(trouble) = self.guard_again(&name).await {
+                    tracing::warn!(%name, %trouble, "the roles and policies of the type will be applied again");
+                }
+            }
             if managers {
                 counted = changes;
                 if let Err(trouble) = self.serve().await {
