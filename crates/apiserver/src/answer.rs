@@ -141,7 +141,6 @@ impl Server {
                 noted.record = inner.audit.as_ref().and_then(|audit| {
                     audit.unauthenticated(&info, &parts, inner.audit_id(&parts.headers), inner.now_precisely())
                 });
-                noted.annotate(held.map(|held| held.annotation()));
                 return inner.status_response(&status, refusals, &parts.headers);
             }
         };
@@ -155,7 +154,7 @@ impl Server {
             let now = inner.now_precisely();
             (noted.record, noted.operations) =
                 audit.begin(&real, &acting, &info, &parts, inner.audit_id(&parts.headers), now.clone());
-            noted.annotate(held.map(|held| held.annotation()));
+            noted.annotate(held.iter().flat_map(|held| held.annotations()));
             if let Some(record) = &mut noted.record {
                 audit.stage(record, "RequestReceived", now).await;
             }

@@ -84,7 +84,7 @@ impl Desk {
         let (live, wiring) = match gathered.await {
             Ok(gathered) => gathered,
             Err(failure) => {
-                self.state.lock().index.forget(&uid);
+                self.forget(&uid);
                 return Err(failure.into());
             }
         };
@@ -108,7 +108,7 @@ impl Desk {
         let progress = live.as_ref().map_or("", |resource| text(&resource["status"]["message"]));
         let bound = matches!(text(&object["status"]["phase"]), "Bound" | "Lost");
         if matches!(decision, Some(Decision::Bind { .. })) && plan.is_empty() && !bound {
-            self.state.lock().index.forget(&uid);
+            self.forget(&uid);
             return Err(Trouble::Outdated);
         }
         if let Some(Decision::Wait { reason, summary }) = &decision
@@ -120,7 +120,7 @@ impl Desk {
         }
         if plan.writes.iter().any(|w| w.purpose == CLASS_STANDS_IN) {
             // what it is bound to then is decided when it has its class
-            self.state.lock().index.forget(&uid);
+            self.forget(&uid);
         }
         if let Err(broken) = self.send_for_claim(&uid, plan).await {
             if broken.purpose == CLASS_STANDS_IN && broken.failure.code == 403 {

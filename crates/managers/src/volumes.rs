@@ -100,7 +100,7 @@ impl Desk {
         let (live, parts, default) = match gathered {
             Ok(gathered) => gathered,
             Err(failure) => {
-                self.state.lock().index.forget(&uid);
+                self.forget(&uid);
                 if failure.code == 403 {
                     let (reason, message) = held_by(&claim, &failure);
                     self.send(volume_claim_held(&claim, reason, message, &now())).await?;
@@ -125,7 +125,7 @@ impl Desk {
         let bound = matches!(text(&claim["status"]["phase"]), "Bound" | "Lost");
         if matches!(decision, Decision::Bind { .. }) && plan.is_empty() && !bound {
             // what was to be bound is not as the index has it
-            self.state.lock().index.forget(&uid);
+            self.forget(&uid);
             return Err(Trouble::Outdated);
         }
         let mut outcome = Outcome::Settled;

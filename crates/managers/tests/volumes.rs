@@ -54,13 +54,16 @@ async fn a_life_in_ordered_writes() {
 /// What a process before this one left: a claim that says Bound, and its volume that never did and has lost its reference since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_that_lost_its_reference_before_it_said_bound_gets_it_back() {
-    for ordered in [false, true] {
+    for (ordered, annotated) in [(false, true), (true, true), (true, false)] {
         let cluster = Cluster::start(false).await;
         cluster.namespace("apps").await;
         cluster.create(&volume("v", "10Gi", "")).await;
         cluster.patch(&pv("v").status(), json!({"status": {"phase": "Available"}})).await;
         let mut claim = volume_claim("apps", "data", "10Gi", "");
-        claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        // its owner may have taken it away
+        if annotated {
+            claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        }
         claim["spec"]["volumeName"] = json!("v");
         let claim = cluster.create(&claim).await;
         let status = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"]});
@@ -70,6 +73,8 @@ async fn a_volume_that_lost_its_reference_before_it_said_bound_gets_it_back() {
         let bound = cluster.until(&pv("v"), "its claim's", phase_is("Bound")).await.expect("a volume");
         assert_eq!(bound["spec"]["claimRef"]["uid"], claim["metadata"]["uid"]);
         cluster.until(&pvc("apps", "other"), "waits", phase_is("Pending")).await;
+        let claim = cluster.until(&pvc("apps", "data"), "bound", phase_is("Bound")).await.expect("a claim");
+        assert_eq!(claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"], "yes");
     }
 }
 

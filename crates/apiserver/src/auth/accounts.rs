@@ -116,6 +116,7 @@ pub fn check(
     Ok(Some(Held {
         namespace: claims.namespace.clone(),
         name: name.clone(),
+        account: format!("system:serviceaccount:{}:{}", claims.namespace, claims.name),
         is_listed: listing.secrets.iter().flatten().any(|own| own.name == *name),
         is_invalid: !secret.metadata.label(INVALID_SINCE).is_empty(),
         is_marked: secret.metadata.label(LAST_USED) == today(),

@@ -192,7 +192,8 @@ impl Index {
         let name = self.assumed_of.get(claim_uid);
         if name.and_then(|name| self.get(name)).is_some_and(|offer| offer.revision >= revision) {
             // it has come that far already, and shows something else
-            return self.forget(claim_uid);
+            self.forget(claim_uid);
+            return;
         }
         if let Some(assumed) = self.assumed_of.get(claim_uid).and_then(|name| self.assumed.get_mut(name)) {
             for a in assumed.iter_mut().filter(|a| a.claim.uid.as_ref() == claim_uid) {
@@ -201,9 +202,9 @@ impl Index {
         }
     }
 
-    /// Takes an assumed bind back: the write failed, or the claim is gone.
-    pub fn forget(&mut self, claim_uid: &str) {
-        let Some(name) = self.assumed_of.remove(claim_uid) else { return };
+    /// Takes an assumed bind back: the write failed, or the claim is gone. The resource that it was of.
+    pub fn forget(&mut self, claim_uid: &str) -> Option<Arc<str>> {
+        let name = self.assumed_of.remove(claim_uid)?;
         if let Some(assumed) = self.assumed.get_mut(&name) {
             assumed.retain(|a| a.claim.uid.as_ref() != claim_uid);
             if assumed.is_empty() {
@@ -225,6 +226,7 @@ impl Index {
                 .collect();
             self.put_in(offer);
         }
+        Some(name)
     }
 
     /// Takes in a class.

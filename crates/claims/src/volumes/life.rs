@@ -217,7 +217,7 @@ pub(super) fn is_known_bound(claim: &Value) -> bool {
 
 /// Whether a claim has the volume that it names.
 pub(super) fn has_volume(claim: &Value) -> bool {
-    phase(claim) == "Bound" && annotated(claim, BIND_COMPLETED)
+    phase(claim) == "Bound"
 }
 
 /// Whether a claim that says it was bound may have the volume it names, which is open to it. One that is bound has it; any other,
@@ -227,8 +227,12 @@ fn may_have(scene: &VolumeClaimScene<'_>, volume: &Value) -> bool {
     phase(scene.claim) == "Bound" || matches!(scene.decision, Decision::Bind { resource, .. } if decided(resource))
 }
 
-/// Whether a claim was bound. Its annotation is anyone's to write: alone it takes no free volume.
+/// Whether a claim was bound. Its annotation is its owner's to write and to take away: alone it takes no free volume, and one that says
+/// Bound needs none.
 fn completed(claim: &Value, volume: Option<&Value>) -> bool {
+    if phase(claim) == "Bound" && claim["spec"]["volumeName"].is_string() {
+        return true;
+    }
     annotated(claim, BIND_COMPLETED)
         && (matches!(phase(claim), "Bound" | "Lost") || !volume.is_some_and(|v| open(v, claim)))
 }

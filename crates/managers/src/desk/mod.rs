@@ -340,8 +340,8 @@ impl Desk {
         let Some(class) = class else { return Ok(decision) };
         let allowed = rights::may_use(&self.cx.api, &self.kind, claim, &class).await;
         if !matches!(allowed, Ok(true)) {
+            self.forget(&ask.uid);
             let mut state = self.state.lock();
-            state.index.forget(&ask.uid);
             state.index.stop_waiting(&ask.uid);
             state.index.wait(ask);
         }
@@ -353,7 +353,7 @@ impl Desk {
         let (_, resource) = self.kind.resource();
         if !plan.writes.iter().any(|w| w.target.kind == resource) {
             // nothing is written that the watch could show: what was assumed is not so, or is shown by and by
-            self.state.lock().index.forget(uid);
+            self.forget(uid);
         }
         if plan.writes.is_empty() {
             return Ok(());
@@ -366,17 +366,16 @@ impl Desk {
             Ok(versions) => {
                 match revision(&versions) {
                     Some(revision) => self.state.lock().index.confirm(uid, revision),
-                    None => self.state.lock().index.forget(uid),
+                    None => self.forget(uid),
                 }
                 self.cx.events.tell(plan.events);
                 Ok(())
             }
             Err(broken) => {
-                let mut state = self.state.lock();
                 match revision(&broken.done) {
                     // the resource refers to the claim already: it stays assumed until the watch shows it
-                    Some(revision) => state.index.confirm(uid, revision),
-                    None => state.index.forget(uid),
+                    Some(revision) => self.state.lock().index.confirm(uid, revision),
+                    None => self.forget(uid),
                 }
                 Err(broken)
             }

@@ -309,23 +309,41 @@ impl Desk {
         self.says_so_later(offer) && offer.refs.is_empty() && state.naming(&offer.name).any(has)
     }
 
-    /// Takes such a volume for one that says Bound, which is nobody else's and is mended, for as long as a claim has it. The volume, if it
-    /// is to be looked at for that.
-    fn know_torn(&self, state: &mut State, name: &Arc<str>) -> Option<Item> {
-        let offer = state.index.get(name).filter(|offer| offer.refs.is_empty())?;
-        let said = state.torn.get(name).copied().unwrap_or(offer.phase);
-        let torn = self.is_torn(state, &Offer { phase: said, ..offer.clone() });
-        if torn == state.torn.contains_key(name) {
-            return None;
+    /// Takes such a volume for one that says Bound, which is nobody else's and is mended, for as long as a claim has it. What is to be
+    /// looked at for that.
+    fn know_torn(&self, state: &mut State, name: &Arc<str>) -> Vec<Item> {
+        let was = state.torn.get(name).copied();
+        let Some(offer) = state.index.get(name).filter(|offer| was.is_some() || offer.refs.is_empty()) else {
+            return Vec::new();
+        };
+        // one that was torn refers to nobody, whoever is about to be written into it
+        let said = Offer { phase: was.unwrap_or(offer.phase), refs: Box::default(), ..offer.clone() };
+        let torn = self.is_torn(state, &said);
+        if torn == was.is_some() {
+            return Vec::new();
         }
+        let mut items = vec![Item::Resource(name.clone())];
         if torn {
-            state.torn.insert(name.clone(), said);
+            state.torn.insert(name.clone(), said.phase);
             state.free.remove(name);
+            state.index.set_phase(name, Phase::Bound);
         } else {
             state.torn.remove(name);
+            state.index.set_phase(name, said.phase);
+            items.extend(self.wake(state, name));
         }
-        state.index.set_phase(name, if torn { Phase::Bound } else { said });
-        Some(Item::Resource(name.clone()))
+        self.counted.notify_one();
+        items
+    }
+
+    /// Takes back what was assumed of a claim: its resource may have been torn from another meanwhile.
+    pub(crate) fn forget(&self, uid: &str) {
+        let items = {
+            let mut state = self.state.lock();
+            let resource = state.index.forget(uid);
+            resource.map_or_else(Vec::new, |name| self.know_torn(&mut state, &name))
+        };
+        self.enqueue(items);
     }
 
     /// Keeps an object for who looks at it, who then need not ask for it; whether it is to be looked at.
@@ -397,8 +415,9 @@ impl Desk {
             items.extend(state.index.held_by(&seen.uid).into_iter().map(Item::Resource));
             // one that no longer refers to it may have waited for it nevertheless
             items.extend(seen.resource.clone().map(Item::Resource));
-            state.index.forget(&seen.uid);
-            items.extend(seen.resource.and_then(|name| self.know_torn(&mut state, &name)));
+            let assumed = state.index.forget(&seen.uid).filter(|name| seen.resource.as_ref() != Some(name));
+            items.extend(assumed.map_or_else(Vec::new, |name| self.know_torn(&mut state, &name)));
+            items.extend(seen.resource.map_or_else(Vec::new, |name| self.know_torn(&mut state, &name)));
             if let Some(offered) = seen.offered {
                 items.extend(self.wake(&mut state, &offered));
             }

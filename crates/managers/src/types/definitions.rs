@@ -39,6 +39,8 @@ pub(super) struct Guarded {
     left_out: BTreeMap<String, String>,
     /// The same of the time before: it is in the log already.
     known: BTreeMap<String, String>,
+    /// Whether the last try was cut off.
+    failed: bool,
     /// When it was tried first.
     since: Instant,
     /// When it was tried last.
@@ -48,7 +50,7 @@ pub(super) struct Guarded {
 impl Guarded {
     fn new(since: Instant) -> Guarded {
         let (left_out, known) = Default::default();
-        Guarded { early: Vec::new(), left_out, known, since, tried: Instant::now() }
+        Guarded { early: Vec::new(), left_out, known, failed: false, since, tried: Instant::now() }
     }
 
     /// To be applied once more.
@@ -58,7 +60,7 @@ impl Guarded {
 
     /// Whether all is to be applied again: what was refused soon, what is in force in case somebody has changed it.
     fn is_due(&self) -> bool {
-        self.tried.elapsed() >= if self.left_out.is_empty() { KEPT } else { AGAIN }
+        self.tried.elapsed() >= if self.left_out.is_empty() && !self.failed { KEPT } else { AGAIN }
     }
 
     fn leave_out(&mut self, guard: &Value, why: &str) {
@@ -91,7 +93,7 @@ impl Guarded {
             let message = "policies are applied again until the API server knows the kinds they speak of";
             return Condition::new("Guarded", false, "TooEarly", message);
         }
-        Condition::new("Guarded", true, "Applied", "its roles and policies are in force")
+        Condition::new("Guarded", true, "Applied", "its roles and policies are applied")
     }
 }
 
@@ -176,6 +178,9 @@ impl Types {
                     let message = format!("{message}; what it said before stays in force: undo it");
                     if open.is_none() {
                         self.desks.open(&self.cx, Kind::Generated(Box::new(before)), self.workers);
+                        // what guards it is as a process before this one left it
+                        let guarded = Guarded { failed: true, ..Guarded::new(Instant::now()) };
+                        self.known.lock().guarded.insert(name.to_owned(), guarded);
                     }
                     return self.say(object, &[Condition::new("Ready", false, "Incompatible", message)]).await;
                 }
@@ -235,7 +240,7 @@ impl Types {
         let (object, before) = {
             let mut known = self.known.lock();
             let Some(before) = known.guarded.get_mut(name) else { return Ok(()) };
-            before.tried = Instant::now();
+            (before.tried, before.failed) = (Instant::now(), true);
             let before = before.clone();
             (known.types.get(name).cloned(), before)
         };
@@ -296,6 +301,7 @@ impl Types {
     /// Applies roles and policies of a type, as far as that can be done.
     async fn guard(&self, guards: Vec<Value>, mut guarded: Guarded) -> Result<Guarded, Failure> {
         let guards = guards.into_iter().filter(|guard| !guarded.is_in_vain(guard));
+        let mut failed = None;
         let mut applied: FuturesUnordered<_> =
             guards.map(|guard| async move { (self.cx.api.apply(&guard).await, guard) }).collect();
         while let Some((result, guard)) = applied.next().await {
@@ -306,10 +312,14 @@ impl Types {
                 Err(failure) if failure.is_refusal() || matches!(failure.code, 403 | 404) => {
                     guarded.leave_out(&guard, &failure.message);
                 }
-                other => drop(other?),
+                Err(failure) => failed = Some(failure),
+                Ok(_) => {}
             }
         }
-        Ok(guarded)
+        match failed {
+            Some(failure) => Err(failure),
+            None => Ok(guarded),
+        }
     }
 
     async fn hold(&self, object: &Value) -> Result<(), Failure> {

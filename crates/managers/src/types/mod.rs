@@ -154,11 +154,12 @@ impl Types {
             managers |= refresh || !dirty.is_empty();
             let looked = futures::future::join_all(dirty.into_iter().map(|name| self.look(name))).await;
             let mut failed = looked.contains(&false);
-            for name in self.due() {
-                if let Err(trouble) = self.guard_again(&name).await {
-                    tracing::warn!(%name, %trouble, "the roles and policies of the type will be applied again");
+            futures::future::join_all(self.due().iter().map(|name| async move {
+                if let Err(trouble) = self.guard_again(name).await {
+                    tracing::warn!(name, %trouble, "the roles and policies of the type will be applied again");
                 }
-            }
+            }))
+            .await;
             if managers {
                 counted = changes;
                 if let Err(trouble) = self.serve().await {
