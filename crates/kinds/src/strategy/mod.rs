@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::value::{get, has, int, keep, remove, same, set};
 use special::{
-    add_stored_version, condition_times, data_sources, drop_device_fields, drop_topology, generate_selector,
-    kept_decisions, name_only_secrets, old_template_generation, own_label, own_namespace, phase_transition,
-    reset_status, served_here, stored_version, template_generation,
+    add_stored_version, condition_times, data_sources, drop_device_fields, drop_max_unavailable, drop_topology,
+    generate_selector, kept_decisions, name_only_secrets, old_template_generation, own_label, own_namespace,
+    phase_transition, reset_status, served_here, stored_version, template_generation,
 };
 
 /// What a kind's generation counts.
@@ -201,6 +201,7 @@ pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
             }
         }
         ("apps", "DaemonSet") => template_generation(object, 1),
+        ("apps", "StatefulSet") => drop_max_unavailable(object, &Value::Null),
         ("coordination.k8s.io", "Lease") => {
             for field in ["strategy", "preferredHolder"] {
                 remove(object, "spec", field);
@@ -243,6 +244,7 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
         ("discovery.k8s.io", "EndpointSlice") => drop_topology(new, old),
         ("resource.k8s.io", "ResourceSlice") => drop_device_fields(new),
+        ("apps", "StatefulSet") => drop_max_unavailable(new, old),
         ("apps", "DaemonSet") => {
             let changed = !same(get(new, "spec.template"), get(old, "spec.template"));
             let before = old_template_generation(old);

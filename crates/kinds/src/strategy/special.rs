@@ -227,3 +227,11 @@ pub(super) fn drop_device_fields(slice: &mut Value) {
         }
     }
 }
+
+/// A StatefulSet that updates several Pods at once is off in Kubernetes 1.36; what is there stays.
+pub(super) fn drop_max_unavailable(set_: &mut Value, old: &Value) {
+    const AT: &str = "spec.updateStrategy.rollingUpdate";
+    if !has(get(old, AT), "maxUnavailable") {
+        remove(set_, AT, "maxUnavailable");
+    }
+}

@@ -157,10 +157,16 @@ fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
         }
         let codes = rule.field("onExitCodes");
         if codes.exists() {
-            errors.required_one_of(&codes, "operator", &["In", "NotIn"]);
+            match codes.text("operator") {
+                "" => errors.required(&codes.at("operator"), "valid values: [\"In\" \"NotIn\"]"),
+                operator if !["In", "NotIn"].contains(&operator) => {
+                    errors.not_supported(&codes.at("operator"), operator, &["In", "NotIn"]);
+                }
+                _ => {}
+            }
             exit_codes(errors, spec, &codes);
             if codes.list("values").is_empty() {
-                errors.invalid(&codes.at("values"), codes.list("values").to_vec(), "at least one value is required");
+                errors.invalid(&codes.at("values"), codes.get("values").clone(), "at least one value is required");
             }
         }
         let conditions = !rule.list("onPodConditions").is_empty();

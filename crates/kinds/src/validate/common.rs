@@ -352,3 +352,16 @@ pub(super) fn at_most_all(errors: &mut Errors, at: &At<'_>, name: &str) {
         errors.invalid(&at.at(name), value.clone(), "must not be greater than 100%");
     }
 }
+
+/// The metadata that a template gives what is made from it: labels and annotations.
+pub(super) fn template_metadata(errors: &mut Errors, metadata: &At<'_>) {
+    annotations(errors, &metadata.field("annotations"));
+    labels(errors, &metadata.field("labels"));
+    for (field, value) in metadata.value.as_object().into_iter().flatten() {
+        if !matches!(field.as_str(), "annotations" | "labels") && !value.is_null() {
+            // Go's own name for it, with a small letter
+            let called = if field == "uid" { "uID" } else { field };
+            errors.forbidden(&metadata.at(called), "cannot be set");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use conductor_machinery::names;
 use serde_json::{Value, json};
 
 use super::at::{At, Report};
-use super::common::{csi_driver_name, is_extended, label, labels, node_selector, subdomain};
+use super::common::{csi_driver_name, is_extended, label, node_selector, subdomain, template_metadata};
 use super::slices::{binding_conditions, full_name, pool_name};
 
 const MOST_CONFIGS: usize = 32;
@@ -43,8 +43,7 @@ pub(super) fn resource_claim(errors: &mut Errors, object: &At<'_>) {
 
 pub(super) fn resource_claim_template(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
-    labels(errors, &spec.field("metadata.labels"));
-    super::common::annotations(errors, &spec.field("metadata.annotations"));
+    template_metadata(errors, &spec.field("metadata"));
     device_claim(errors, &spec.field("spec.devices"));
 }
 

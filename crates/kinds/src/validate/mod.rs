@@ -208,8 +208,15 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
         ("storage.k8s.io", "VolumeAttributesClass") => storage::volume_attributes_class_update(e, n, o),
         ("networking.k8s.io", "IngressClass") => network::ingress_class_update(e, n, o),
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy(e, n, Some(o)),
-        ("networking.k8s.io", "IPAddress") => e.immutable(n, o, "spec.parentRef"),
-        ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => e.immutable(n, o, "spec"),
+        ("networking.k8s.io", "IPAddress") => {
+            network::ip_address(e, n);
+            e.immutable(n, o, "spec.parentRef");
+        }
+        ("resource.k8s.io", "ResourceClaim") => e.immutable(n, o, "spec"),
+        ("resource.k8s.io", "ResourceClaimTemplate") => {
+            devices::resource_claim_template(e, n);
+            e.immutable(n, o, "spec");
+        }
         ("resource.k8s.io", "ResourceSlice") => slices::resource_slice(e, n, Some(o)),
         ("networking.k8s.io", "ServiceCIDR") => network::service_cidr_update(e, n, o),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::horizontal_pod_autoscaler(e, n, Some(o)),
@@ -243,6 +250,7 @@ pub fn status_update(group: &str, kind: &str, new: &Value, old: &Value) -> Error
         ("networking.k8s.io", "Ingress") => service::load_balancer_status(e, n, o, None),
         ("", "ReplicationController") | ("apps", "ReplicaSet") => {
             apps::counts(e, n, &replicas, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]);
+            e.not_negative(&n.field("status"), "terminatingReplicas");
         }
         ("apps", "Deployment") => {
             let fields = [

@@ -229,7 +229,10 @@ pub(super) fn event_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>, grou
         ("reportingInstance", "reportingInstance"),
     ] {
         if !same_field(field, new.get(field), old.get(field)) {
-            errors.invalid(&Path::root(called), json!(new.get(field)), super::at::IMMUTABLE);
+            let text =
+                ["reason", "message", "type", "action", "reportingComponent", "reportingInstance"].contains(&field);
+            let value = if text { json!(new.text(field)) } else { new.get(field).clone() };
+            errors.invalid(&Path::root(called), value, super::at::IMMUTABLE);
         }
     }
 }

@@ -71,8 +71,10 @@ pub(super) fn runtime_class(errors: &mut Errors, object: &At<'_>) {
         handler => label(errors, &object.at("handler"), handler),
     }
     for (name, amount) in object.entries("overhead.podFixed") {
-        container_resource_name(errors, &amount.path, name);
-        resource_amount(errors, &amount.path, name, amount.value);
+        // Kubernetes checks it as the limits of a container, and says so
+        let path = object.at("overhead.limits").key(name);
+        container_resource_name(errors, &path, name);
+        resource_amount(errors, &path, name, amount.value);
     }
     let scheduling = object.field("scheduling");
     labels(errors, &scheduling.field("nodeSelector"));

@@ -291,7 +291,8 @@ pub(super) fn claim_spec(errors: &mut Errors, spec: &At<'_>) {
         label(errors, &reference.at("namespace"), reference.text("namespace"));
     }
     if spec.has("dataSource") && reference.exists() {
-        let path = spec.at("dataSource").to_string();
+        // Kubernetes gives the field's path where its value should stand
+        let path = json!({});
         if !reference.text("namespace").is_empty() {
             errors.invalid(&spec.path, path, "may not be specified when dataSourceRef.namespace is specified");
         } else if ["apiGroup", "kind", "name"].iter().any(|f| spec.get("dataSource").get(*f) != reference.value.get(*f))

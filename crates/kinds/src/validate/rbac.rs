@@ -2,6 +2,7 @@
 
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
+use serde_json::Value;
 
 use super::at::{At, Report, same_field};
 use super::common::label_selector;
@@ -38,6 +39,11 @@ pub(super) fn role(errors: &mut Errors, object: &At<'_>, namespaced: bool) {
             errors.required(&aggregation.at("clusterRoleSelectors"), detail);
         }
         for selector in aggregation.items("clusterRoleSelectors") {
+            let mut wrong = Errors::new();
+            label_selector(&mut wrong, &selector);
+            if !wrong.is_empty() {
+                errors.invalid(&selector.path, Value::Null, "invalid label selector.");
+            }
             label_selector(errors, &selector);
         }
     }

@@ -1,6 +1,6 @@
 //! Where a Pod may run: affinity, tolerations, spreading.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
@@ -64,6 +64,18 @@ fn label_keys(errors: &mut Errors, term: &At<'_>, fields: &[&str]) {
         for key in term.items(field) {
             qualified(errors, &key.path, key.value.as_str().unwrap_or(""));
         }
+    }
+    // by now a new Pod's own labels were added to the selector: a key that is there twice was somebody's wish as well
+    let selector = term.field("labelSelector");
+    let keys = term.list("matchLabelKeys").iter().enumerate();
+    let keys: HashMap<&str, usize> = keys.filter_map(|(at, key)| Some((key.as_str()?, at))).collect();
+    let mut seen: HashSet<&str> = selector.entries("matchLabels").map(|(key, _)| key).collect();
+    for expression in selector.list("matchExpressions") {
+        let key = crate::value::text(expression, "key");
+        if let Some(at) = keys.get(key).copied().filter(|_| seen.contains(&key)) {
+            errors.invalid(&term.path.index(at), key, "exists in both matchLabelKeys and labelSelector");
+        }
+        seen.insert(key);
     }
     for key in term.items("matchLabelKeys") {
         if term.list("mismatchLabelKeys").contains(key.value) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::environment::{object_field, resource_field};
 use crate::validate::at::{At, Report};
-use crate::validate::common::{annotations, csi_driver_name, label, labels, local_path, quantity, subdomain};
+use crate::validate::common::{csi_driver_name, label, local_path, quantity, subdomain, template_metadata};
 use crate::validate::persistent::claim_spec;
 use crate::validate::sources::{Owner, git_repo, next_source, shared_source};
 
@@ -145,14 +145,7 @@ fn ephemeral(errors: &mut Errors, volume: &At<'_>, at: &At<'_>, pod: &str) {
     if !template.exists() {
         errors.required(&template.path, "");
     } else {
-        let metadata = template.field("metadata");
-        annotations(errors, &metadata.field("annotations"));
-        labels(errors, &metadata.field("labels"));
-        for (field, value) in metadata.value.as_object().into_iter().flatten() {
-            if !matches!(field.as_str(), "annotations" | "labels") && !value.is_null() {
-                errors.forbidden(&metadata.at(field), "cannot be set");
-            }
-        }
+        template_metadata(errors, &template.field("metadata"));
         claim_spec(errors, &template.field("spec"));
     }
     let name = volume.text("name");
