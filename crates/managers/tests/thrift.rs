@@ -121,5 +121,5 @@ async fn a_bind_in_order_is_four_writes_and_reads_nothing() {
         assert_eq!(counts.get(&format!("PATCH {write} 200")), Some(&COUNT), "{write}: {counts:?}");
     }
     // a machine that is very busy may show something after seconds only
-    assert!(all - 4 * COUNT <= COUNT / 4, "{counts:?}");
+    assert!(all - 4 * COUNT <= COUNT / 10, "{counts:?}");
 }
