@@ -127,7 +127,9 @@ fn run_tier(kubernetes: Kubernetes<'_>) -> anyhow::Result<()> {
         return Ok(());
     }
     // The output is shown: what was compared, and how often, is the point of these tests.
-    cargo(&["test", "--workspace", "--test", &format!("{TIER_PREFIX}*"), "--", "--nocapture"], Some(kubernetes))
+    // All of it, whatever fails first: each takes its time, and the next run would show the next only.
+    let targets = format!("{TIER_PREFIX}*");
+    cargo(&["test", "--workspace", "--no-fail-fast", "--test", &targets, "--", "--nocapture"], Some(kubernetes))
 }
 
 fn has_tier(metadata: &Value) -> bool {

@@ -7,6 +7,7 @@ mod ahead;
 mod offers;
 mod saying;
 mod sinks;
+mod torn;
 mod turns;
 mod work;
 
