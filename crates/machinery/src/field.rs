@@ -12,6 +12,7 @@ use serde_json::Value;
 /// let path = Path::root("spec").child("ports").index(0).child("name");
 /// assert_eq!(path.to_string(), "spec.ports[0].name");
 /// assert_eq!(Path::root("data").key("a.b").to_string(), "data[a.b]");
+/// assert_eq!(Path::root("status").child("").to_string(), "status[]");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(String);
@@ -27,10 +28,14 @@ impl Path {
         Path(name.to_owned())
     }
 
-    /// A field of this one.
+    /// A field of this one. Kubernetes shows one without a name as an entry without a key.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Path(name.to_owned()) } else { Path(format!("{}.{name}", self.0)) }
+        match (self.0.as_str(), name) {
+            ("", name) => Path(name.to_owned()),
+            (_, "") => self.key(""),
+            (own, name) => Path(format!("{own}.{name}")),
+        }
     }
 
     /// An item of this list.

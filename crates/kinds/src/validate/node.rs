@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use conductor_machinery::field::{Error, Errors, Path};
+use conductor_machinery::field::{Error, Errors, Path, quote};
 use conductor_machinery::names;
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ pub(super) const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "N
 pub(super) fn node(errors: &mut Errors, object: &At<'_>) {
     taints(errors, object);
     node_resources(errors, object);
+    declared_features(errors, object);
     let blocks = object.list("spec.podCIDRs");
     for block in object.items("spec.podCIDRs") {
         cidr(errors, &block.path, block.value.as_str().unwrap_or(""), &[]);
@@ -42,6 +43,7 @@ pub(super) fn node(errors: &mut Errors, object: &At<'_>) {
 /// Both the object and its status are checked the same way on update.
 pub(super) fn node_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     node_resources(errors, new);
+    declared_features(errors, new);
     let mut seen: Vec<&Value> = Vec::new();
     for address in new.items("status.addresses") {
         if seen.contains(&address.value) {
@@ -79,6 +81,37 @@ fn node_resources(errors: &mut Errors, object: &At<'_>) {
             resource_amount(errors, &path.child(name), name, amount.value);
         }
     }
+}
+
+/// Names of features stand in order, each once.
+fn declared_features(errors: &mut Errors, object: &At<'_>) {
+    let mut before = None;
+    for feature in object.items("status.declaredFeatures") {
+        let name = feature.value.as_str().unwrap_or_default();
+        match before {
+            Some(before) if before == name => errors.duplicate(&feature.path, name),
+            Some(before) if before > name => errors.invalid(&feature.path, name, "list must be sorted alphabetically"),
+            _ => {}
+        }
+        before = Some(name);
+        let wrong = if name.len() > names::SUBDOMAIN_MAX {
+            format!("must be no more than {} characters", names::SUBDOMAIN_MAX)
+        } else if !is_feature(name) {
+            "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or \
+             MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+                .to_owned()
+        } else {
+            continue;
+        };
+        errors.invalid(&feature.path, name, format!("invalid feature name {}: {wrong}", quote(name)));
+    }
+}
+
+fn is_feature(name: &str) -> bool {
+    let segment = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric())
+    };
+    name.starts_with(|c: char| c.is_ascii_uppercase()) && name.split('/').all(segment)
 }
 
 fn taints(errors: &mut Errors, object: &At<'_>) {
