@@ -242,7 +242,6 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
             remove(new, "spec", "preventPodSchedulingIfMissing");
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
-        ("discovery.k8s.io", "EndpointSlice") => drop_topology(new, old),
         ("resource.k8s.io", "ResourceSlice") => drop_device_fields(new),
         ("apps", "StatefulSet") => drop_max_unavailable(new, old),
         ("apps", "DaemonSet") => {
@@ -253,6 +252,10 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
         _ => {}
     }
     count_generation(group, kind, new, old);
+    if (group, kind) == ("discovery.k8s.io", "EndpointSlice") {
+        // what is dropped here counts as a change
+        drop_topology(new, old);
+    }
 }
 
 /// Prepares a write through the status subresource: all but the status (and most metadata) stays. `now` is the time of
