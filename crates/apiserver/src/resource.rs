@@ -201,9 +201,24 @@ impl Resource {
                     fields.insert("apiVersion".into(), own.into());
                     fields.insert("kind".into(), (*self.kind).into());
                 }
-                decode_builtin(kinds::types().schema(*id), &self.kind, &self.version, object)
+                let schema = kinds::types().schema(*id);
+                let mut decoded = decode_builtin(schema, &self.kind, &self.version, object)?;
+                self.keep_empty(&mut decoded);
+                Ok(decoded)
             }
             Nature::Custom(custom) => custom.decode(object),
+        }
+    }
+
+    /// Puts empty lists back that defaults tell from none.
+    fn keep_empty(&self, decoded: &mut Decoded) {
+        for said in &decoded.said {
+            if kinds::defaults::tells_empty(&self.group, &self.kind, &said.place)
+                && let Some((holder, field)) = said.place.rsplit_once('/')
+                && let Some(Value::Object(fields)) = decoded.object.pointer_mut(holder)
+            {
+                fields.insert(field.into(), said.value.clone());
+            }
         }
     }
 

@@ -60,5 +60,11 @@ pub fn apply(group: &str, kind: &str, object: &mut Value) {
     }
 }
 
+/// Whether a list that was sent empty, given by its JSON pointer, is another thing than none: nothing is filled in for it.
+pub fn tells_empty(group: &str, kind: &str, place: &str) -> bool {
+    (group, kind) == ("autoscaling", "HorizontalPodAutoscaler")
+        && matches!(place, "/spec/behavior/scaleUp/policies" | "/spec/behavior/scaleDown/policies")
+}
+
 #[cfg(test)]
 mod tests;
