@@ -5,6 +5,7 @@ mod environment;
 mod mounts;
 mod scheduling;
 mod security;
+mod status;
 mod update;
 mod volumes;
 
@@ -22,7 +23,8 @@ use super::common::{
 use crate::compute::aggregate;
 
 pub(super) use scheduling::tolerations;
-pub(super) use update::{ephemeral_containers_update, pod_status_update, pod_update, resize_update};
+pub(super) use status::pod_status_update;
+pub(super) use update::{ephemeral_containers_update, pod_update, resize_update};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";

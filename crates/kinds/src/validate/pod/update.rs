@@ -1,13 +1,12 @@
 //! What may change in a Pod once it is there: little.
 
-use conductor_machinery::field::{Errors, Path};
+use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 use serde_json::Value;
 
 use super::{MIRROR, pod_object, scheduling, static_pod_error};
 use crate::compute::quality_of_service;
-use crate::validate::at::{At, IMMUTABLE, Report, same_field};
-use crate::validate::common::{ip, subdomain};
+use crate::validate::at::{At, Report, same_field};
 use crate::value::{annotation, get, keep, list, list_mut, remove, same, set, text};
 
 /// What clients are told they may change.
@@ -68,7 +67,7 @@ pub(crate) fn pod_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     }
 }
 
-fn mirror(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+pub(super) fn mirror(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     let path = new.at("metadata.annotations").key(MIRROR);
     match (annotation(new.value, MIRROR), annotation(old.value, MIRROR)) {
         (now, Some(before)) if now != Some(before) => {
@@ -140,106 +139,6 @@ fn only_added(new: &Value, old: &Value) -> bool {
         let (now, before) = (list(new, field), list(old, field));
         now.len() >= before.len() && now.iter().zip(before).all(|(now, before)| same(now, before))
     })
-}
-
-pub(crate) fn pod_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
-    mirror(errors, new, old);
-    let status = new.field("status");
-    for condition in status.items("conditions") {
-        if condition.int("observedGeneration") < 0 {
-            let value = condition.int("observedGeneration");
-            errors.invalid(&condition.at("observedGeneration"), value, "must be a non-negative integer");
-        }
-        let kind = condition.text("type");
-        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            errors.each(&condition.at("Type"), kind, names::qualified_name(kind));
-        }
-    }
-    if new.text("spec.nodeName") != old.text("spec.nodeName") {
-        errors.forbidden(&status.at("nodeName"), "may not be changed directly");
-    }
-    let (nominated, before) = (status.text("nominatedNodeName"), old.text("status.nominatedNodeName"));
-    if !nominated.is_empty() && nominated != before {
-        subdomain(errors, &status.at("nominatedNodeName"), nominated);
-        if !old.text("spec.nodeName").is_empty() {
-            let detail = "may not be set on pods that are already bound to a node";
-            errors.forbidden(&status.at("nominatedNodeName"), detail);
-        }
-    }
-    if status.int("observedGeneration") < 0 {
-        let value = status.int("observedGeneration");
-        errors.invalid(&status.at("observedGeneration"), value, "must be a non-negative integer");
-    }
-    if status.text("qosClass") != old.text("status.qosClass") {
-        errors.invalid(&status.at("qosClass"), status.text("qosClass"), IMMUTABLE);
-    }
-    for (statuses, containers) in [
-        ("containerStatuses", Some("containers")),
-        ("initContainerStatuses", Some("initContainers")),
-        ("ephemeralContainerStatuses", None),
-    ] {
-        no_resurrection(errors, new, old, statuses, containers);
-    }
-    addresses(errors, new, old, "podIPs");
-    let first = status.list("hostIPs").first().map(|address| text(address, "ip"));
-    if let Some(first) = first.filter(|first| *first != status.text("hostIP")) {
-        errors.invalid(&status.at("hostIPs").index(0).child("ip"), first, "must be equal to `hostIP`");
-    }
-    addresses(errors, new, old, "hostIPs");
-}
-
-fn addresses(errors: &mut Errors, new: &At<'_>, old: &At<'_>, field: &str) {
-    let path = Path::root("status").child(field);
-    let of = |pod: &At<'_>| -> Vec<String> {
-        pod.list(&format!("status.{field}")).iter().map(|address| text(address, "ip").to_owned()).collect()
-    };
-    let (now, before) = (of(new), of(old));
-    let before: Vec<&str> = before.iter().map(String::as_str).collect();
-    for (i, address) in now.iter().enumerate() {
-        ip(errors, &path.index(i), address, &before);
-    }
-    let six = now.iter().filter(|address| address.contains(':')).count();
-    if now.len() > 1 && (six != 1 || now.len() > 2) {
-        let detail = "may specify no more than one IP for each IP family";
-        errors.invalid(&path, new.get(&format!("status.{field}")).clone(), detail);
-    }
-}
-
-/// A container that ended for good does not come back.
-fn no_resurrection(errors: &mut Errors, new: &At<'_>, old: &At<'_>, statuses: &str, containers: Option<&str>) {
-    let path = Path::root("status").child(statuses);
-    let field = format!("status.{statuses}");
-    for (i, before) in old.list(&field).iter().enumerate() {
-        let ended = get(before, "state.terminated");
-        if ended.is_null() {
-            continue;
-        }
-        let name = text(before, "name");
-        let alive =
-            new.list(&field).iter().any(|now| text(now, "name") == name && get(now, "state.terminated").is_null());
-        let code = get(ended, "exitCode").as_i64().unwrap_or(0);
-        let may = containers.is_some_and(|list| may_restart(old, list, name, code));
-        if alive && !may {
-            errors.forbidden(&path.index(i).child("state"), "may not be transitioned to non-terminated state");
-        }
-    }
-}
-
-fn may_restart(pod: &At<'_>, containers: &str, name: &str, code: i64) -> bool {
-    let container = pod.field("spec").list(containers).iter().find(|container| text(container, "name") == name);
-    let Some(container) = container else { return false };
-    for rule in list(container, "restartPolicyRules") {
-        let listed = list(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
-        if listed == (text(rule, "exitCodes.operator") == "In") {
-            return true;
-        }
-    }
-    let own = text(container, "restartPolicy");
-    match if own.is_empty() { pod.text("spec.restartPolicy") } else { own } {
-        "Always" => true,
-        "OnFailure" => code != 0,
-        _ => false,
-    }
 }
 
 pub(crate) fn ephemeral_containers_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {

@@ -1,0 +1,257 @@
+//! What a Pod's status may say, and become.
+
+use std::collections::HashSet;
+
+use conductor_machinery::field::{Error, Errors, Path};
+use conductor_machinery::names;
+use serde_json::Value;
+
+use super::update::mirror;
+use crate::validate::at::{At, IMMUTABLE, Report};
+use crate::validate::common::{ip, label, subdomain};
+use crate::value::{get, list, text};
+
+/// How a device may be.
+const HEALTH: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
+/// As many bytes may be said about a device.
+const MESSAGE_MAX: usize = 1024;
+
+pub(crate) fn pod_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    mirror(errors, new, old);
+    let status = new.field("status");
+    for condition in status.items("conditions") {
+        if condition.int("observedGeneration") < 0 {
+            let value = condition.int("observedGeneration");
+            errors.invalid(&condition.at("observedGeneration"), value, "must be a non-negative integer");
+        }
+        let kind = condition.text("type");
+        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+            errors.each(&condition.at("Type"), kind, names::qualified_name(kind));
+        }
+    }
+    if new.text("spec.nodeName") != old.text("spec.nodeName") {
+        errors.forbidden(&status.at("nodeName"), "may not be changed directly");
+    }
+    let (nominated, before) = (status.text("nominatedNodeName"), old.text("status.nominatedNodeName"));
+    if !nominated.is_empty() && nominated != before {
+        subdomain(errors, &status.at("nominatedNodeName"), nominated);
+        if !old.text("spec.nodeName").is_empty() {
+            let detail = "may not be set on pods that are already bound to a node";
+            errors.forbidden(&status.at("nominatedNodeName"), detail);
+        }
+    }
+    if status.int("observedGeneration") < 0 {
+        let value = status.int("observedGeneration");
+        errors.invalid(&status.at("observedGeneration"), value, "must be a non-negative integer");
+    }
+    if status.text("qosClass") != old.text("status.qosClass") {
+        errors.invalid(&status.at("qosClass"), status.text("qosClass"), IMMUTABLE);
+    }
+    for (statuses, containers) in [
+        ("containerStatuses", Some("containers")),
+        ("initContainerStatuses", Some("initContainers")),
+        ("ephemeralContainerStatuses", None),
+    ] {
+        no_resurrection(errors, new, old, statuses, containers);
+    }
+    claims(errors, new);
+    extended_claim(errors, new);
+    addresses(errors, new, old, "podIPs");
+    let first = status.list("hostIPs").first().map(|address| text(address, "ip"));
+    if let Some(first) = first.filter(|first| *first != status.text("hostIP")) {
+        errors.invalid(&status.at("hostIPs").index(0).child("ip"), first, "must be equal to `hostIP`");
+    }
+    addresses(errors, new, old, "hostIPs");
+    for (statuses, containers) in [
+        ("containerStatuses", Some("containers")),
+        ("initContainerStatuses", Some("initContainers")),
+        ("ephemeralContainerStatuses", None),
+    ] {
+        for container in status.items(statuses) {
+            user(errors, &container, new.text("spec.os.name"));
+            match containers {
+                Some(list) => devices(errors, &container, new.field("spec").list(list)),
+                None if container.list("allocatedResourcesStatus").is_empty() => {}
+                None => {
+                    let path = container.at("allocatedResourcesStatus");
+                    errors.forbidden(&path, "must not be specified in container status");
+                }
+            }
+        }
+    }
+}
+
+/// Who a container runs as.
+fn user(errors: &mut Errors, container: &At<'_>, system: &str) {
+    let user = container.field("user.linux");
+    if !user.exists() {
+        return;
+    }
+    if system == "windows" {
+        return errors.forbidden(&user.path, "cannot be set for a windows pod");
+    }
+    let ids = ["uid", "gid"].map(|field| (user.at(field), user.int(field)));
+    let groups = user.items("supplementalGroups").map(|group| (group.path.clone(), group.value.as_i64().unwrap_or(0)));
+    for (path, number) in ids.into_iter().chain(groups) {
+        for message in names::unix_id(number) {
+            errors.invalid(&path, number, message);
+        }
+    }
+}
+
+/// How the devices are that a container has.
+fn devices(errors: &mut Errors, container: &At<'_>, containers: &[Value]) {
+    let own = containers.iter().find(|own| text(own, "name") == container.text("name"));
+    for resource in container.items("allocatedResourcesStatus") {
+        let name = resource.text("name");
+        let (has, detail): (fn(&Value, &str) -> bool, _) = if name.starts_with("claim:") {
+            let detail = "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
+                'claim:<claimName>' if request is empty";
+            (claims_device, detail)
+        } else {
+            (requests_device, "must match one of the container's resource requests")
+        };
+        if own.is_some_and(|own| !has(own, name)) {
+            errors.invalid(&resource.at("name"), name, detail);
+        }
+        let mut seen = HashSet::new();
+        for device in resource.items("resources") {
+            if !HEALTH.contains(&device.text("health")) {
+                errors.not_supported(&device.at("health"), device.text("health"), HEALTH);
+            }
+            if device.has("message") {
+                match device.text("message").len() {
+                    0 => errors.required(&device.at("message"), "must be non-empty if specified"),
+                    length if length > MESSAGE_MAX => errors.push(Error::too_long(&device.at("message"), MESSAGE_MAX)),
+                    _ => {}
+                }
+            }
+            if !seen.insert(device.text("resourceID")) {
+                errors.duplicate(&device.at("resourceID"), device.text("resourceID"));
+            }
+        }
+    }
+}
+
+fn requests_device(container: &Value, name: &str) -> bool {
+    get(container, "resources.requests").get(name).is_some()
+}
+
+fn claims_device(container: &Value, name: &str) -> bool {
+    list(container, "resources.claims").iter().any(|claim| match text(claim, "request") {
+        "" => name == format!("claim:{}", text(claim, "name")),
+        request => name == format!("claim:{}/{request}", text(claim, "name")),
+    })
+}
+
+/// The ResourceClaims made for the Pod.
+fn claims(errors: &mut Errors, pod: &At<'_>) {
+    let asked = pod.list("spec.resourceClaims");
+    let mut seen = HashSet::new();
+    for claim in pod.items("status.resourceClaimStatuses") {
+        let name = claim.text("name");
+        if !asked.iter().any(|asked| text(asked, "name") == name) {
+            let detail = "must match the name of an entry in `spec.resourceClaims`";
+            errors.invalid(&claim.at("name"), name, detail);
+        }
+        if !seen.insert(name) {
+            errors.duplicate(&claim.at("name"), name);
+        }
+        if claim.has("resourceClaimName") {
+            subdomain(errors, &claim.at("resourceClaimName"), claim.text("resourceClaimName"));
+        }
+    }
+}
+
+/// The ResourceClaim made for what containers ask for by the names of extended resources.
+fn extended_claim(errors: &mut Errors, pod: &At<'_>) {
+    let status = pod.field("status.extendedResourceClaimStatus");
+    if !status.exists() {
+        return;
+    }
+    if status.list("requestMappings").is_empty() {
+        errors.required(&status.at("requestMappings"), "at least one request mapping is required");
+    }
+    let mut seen = HashSet::new();
+    for mapping in status.items("requestMappings") {
+        let [container, resource, request] =
+            ["containerName", "resourceName", "requestName"].map(|field| mapping.text(field));
+        let named = |list| pod.list(list).iter().rev().find(|own| text(own, "name") == container);
+        match named("spec.containers").or_else(|| named("spec.initContainers")) {
+            Some(own) if get(own, "resources.requests").get(resource).is_none() => {
+                let detail = "must match the extended resource name of an entry in \
+                    spec.initContainers.resources.requests or spec.containers.resources.requests";
+                errors.invalid(&mapping.at("resourceName"), resource, detail);
+            }
+            Some(_) => {}
+            None => {
+                let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
+                errors.invalid(&mapping.at("containerName"), container, detail);
+            }
+        }
+        label(errors, &status.at("requestName"), request);
+        if !seen.insert((container, resource, request)) {
+            errors.duplicate(&mapping.at("containerName"), container);
+            errors.duplicate(&mapping.at("resourceName"), resource);
+            errors.duplicate(&mapping.at("requestName"), request);
+        }
+    }
+    match status.text("resourceClaimName") {
+        "" => errors.required(&status.at("resourceClaimName"), ""),
+        name => subdomain(errors, &status.at("resourceClaimName"), name),
+    }
+}
+
+fn addresses(errors: &mut Errors, new: &At<'_>, old: &At<'_>, field: &str) {
+    let path = Path::root("status").child(field);
+    let of = |pod: &At<'_>| -> Vec<String> {
+        pod.list(&format!("status.{field}")).iter().map(|address| text(address, "ip").to_owned()).collect()
+    };
+    let (now, before) = (of(new), of(old));
+    let before: Vec<&str> = before.iter().map(String::as_str).collect();
+    for (i, address) in now.iter().enumerate() {
+        ip(errors, &path.index(i), address, &before);
+    }
+    let six = now.iter().filter(|address| address.contains(':')).count();
+    if now.len() > 1 && (six != 1 || now.len() > 2) {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(&path, new.get(&format!("status.{field}")).clone(), detail);
+    }
+}
+
+/// A container that ended for good does not come back.
+fn no_resurrection(errors: &mut Errors, new: &At<'_>, old: &At<'_>, statuses: &str, containers: Option<&str>) {
+    let path = Path::root("status").child(statuses);
+    let field = format!("status.{statuses}");
+    for (i, before) in old.list(&field).iter().enumerate() {
+        let ended = get(before, "state.terminated");
+        if ended.is_null() {
+            continue;
+        }
+        let name = text(before, "name");
+        let alive =
+            new.list(&field).iter().any(|now| text(now, "name") == name && get(now, "state.terminated").is_null());
+        let code = get(ended, "exitCode").as_i64().unwrap_or(0);
+        let may = containers.is_some_and(|list| may_restart(old, list, name, code));
+        if alive && !may {
+            errors.forbidden(&path.index(i).child("state"), "may not be transitioned to non-terminated state");
+        }
+    }
+}
+
+fn may_restart(pod: &At<'_>, containers: &str, name: &str, code: i64) -> bool {
+    let container = pod.field("spec").list(containers).iter().find(|container| text(container, "name") == name);
+    let Some(container) = container else { return false };
+    for rule in list(container, "restartPolicyRules") {
+        let listed = list(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
+        if listed == (text(rule, "exitCodes.operator") == "In") {
+            return true;
+        }
+    }
+    let own = text(container, "restartPolicy");
+    match if own.is_empty() { pod.text("spec.restartPolicy") } else { own } {
+        "Always" => true,
+        "OnFailure" => code != 0,
+        _ => false,
+    }
+}
