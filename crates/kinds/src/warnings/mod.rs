@@ -85,7 +85,9 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Vec<String> 
         _ => {}
     }
     if crate::value::int(new, "metadata.generation") != crate::value::int(old, "metadata.generation") {
-        template(&mut warnings, group, kind, &at);
+        // kube-apiserver looks at what a ReplicationController had, and so what is new of it is warned of at the next change
+        let of = if (group, kind) == ("", "ReplicationController") { &At::root(old) } else { &at };
+        template(&mut warnings, group, kind, of);
     }
     always(&mut warnings, group, kind, &at);
     warnings
