@@ -156,46 +156,65 @@ const MOST: usize = 1000;
 /// Two files of one volume at the same place.
 fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
     let name = volume.text("name");
-    let paths_of = |at: &At<'_>, source: &str| -> Vec<(String, String)> {
-        at.items("items").map(|item| (item.text("path").to_owned(), source.to_owned())).collect()
-    };
-    let mut report = |what: &str, files: Vec<(String, String)>| {
-        let show = |(path, source): &(String, String)| {
-            if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") }
-        };
-        let (mut seen, mut by_path) = (Vec::new(), BTreeMap::new());
-        for (path, source) in files {
-            let file = (path.trim_end_matches('/').to_owned(), source);
-            if file.0.is_empty() {
-                continue;
-            }
-            for other in overlapping(&by_path, &file.0) {
-                // more than anyone reads, and of n files there can be n² pairs
-                if warnings.len() >= MOST {
-                    return;
-                }
-                let pair = format!("{} with {}", show(&file), show(&seen[other]));
-                warnings.push(format!("volume {name:?} ({what}): overlapping paths: {pair}"));
-            }
-            by_path.entry(file.0.clone()).or_insert_with(Vec::new).push(seen.len());
-            seen.push(file);
-        }
-    };
     let (map, secret) = (volume.field("configMap"), volume.field("secret"));
-    report(&format!("ConfigMap {:?}", map.text("name")), paths_of(&map, ""));
-    report(&format!("Secret {:?}", secret.text("secretName")), paths_of(&secret, ""));
-    report("DownwardAPI", paths_of(&volume.field("downwardAPI"), ""));
-    let mut files = Vec::new();
+    for (what, source) in [
+        (format!("ConfigMap {:?}", map.text("name")), map),
+        (format!("Secret {:?}", secret.text("secretName")), secret),
+        ("DownwardAPI".to_owned(), volume.field("downwardAPI")),
+    ] {
+        let mut files = Files::of(format!("volume {name:?} ({what})"));
+        paths(&source).for_each(|path| files.add(warnings, path, ""));
+    }
+    let mut files = Files::of(format!("volume {name:?} (Projected)"));
     for source in volume.field("projected").items("sources") {
+        if source.value.as_object().is_none_or(|source| source.values().all(Value::is_null)) {
+            warnings.push(format!("{} has no sources provided", files.whose));
+        }
         let (map, secret) = (source.field("configMap"), source.field("secret"));
-        files.extend(paths_of(&map, &format!("ConfigMap {:?}", map.text("name"))));
-        files.extend(paths_of(&secret, &format!("Secret {:?}", secret.text("name"))));
-        files.extend(paths_of(&source.field("downwardAPI"), "DownwardAPI"));
+        let [map_name, secret_name] =
+            [("ConfigMap", &map), ("Secret", &secret)].map(|(kind, at)| format!("{kind} {:?}", at.text("name")));
+        paths(&map).for_each(|path| files.add(warnings, path, &map_name));
+        paths(&secret).for_each(|path| files.add(warnings, path, &secret_name));
+        paths(&source.field("downwardAPI")).for_each(|path| files.add(warnings, path, "DownwardAPI"));
         if source.has("serviceAccountToken") {
-            files.push((source.text("serviceAccountToken.path").to_owned(), "ServiceAccountToken".to_owned()));
+            files.add(warnings, source.text("serviceAccountToken.path"), "ServiceAccountToken");
         }
     }
-    report("Projected", files);
+}
+
+/// Where a source puts its files.
+fn paths<'a>(source: &At<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
+    source.items("items").map(|item| item.text("path"))
+}
+
+/// Files of one volume.
+struct Files {
+    whose: String,
+    seen: Vec<String>,
+    by_path: BTreeMap<String, Vec<usize>>,
+}
+
+impl Files {
+    fn of(whose: String) -> Self {
+        Files { whose, seen: Vec::new(), by_path: BTreeMap::new() }
+    }
+
+    fn add(&mut self, warnings: &mut Vec<String>, path: &str, source: &str) {
+        let path = path.trim_end_matches('/');
+        if path.is_empty() {
+            return;
+        }
+        let shown = if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") };
+        for other in overlapping(&self.by_path, path) {
+            // more than anyone reads, and of n files there can be n² pairs
+            if warnings.len() >= MOST {
+                return;
+            }
+            warnings.push(format!("{}: overlapping paths: {shown} with {}", self.whose, self.seen[other]));
+        }
+        self.by_path.entry(path.to_owned()).or_default().push(self.seen.len());
+        self.seen.push(shown);
+    }
 }
 
 /// Which of the files are at a path, above it or below it, as they came.
