@@ -157,7 +157,7 @@ impl Context {
         attributes.shown = Default::default();
         let name = attributes.name.to_owned();
         resource.prepare_create(&mut attributes.object);
-        crate::plugins::complete(self, view, &mut attributes.object, &nothing)?;
+        crate::plugins::complete(self, view, &mut attributes.object, &nothing, options.dry_run)?;
         let mut errors = resource.validate_create(&attributes.object);
         if errors.is_empty() {
             errors.extend(crate::plugins::unreadable(self, view, &attributes.object, &nothing));
@@ -316,7 +316,7 @@ impl Context {
         resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
         resource.count_empty(&self.info.subresource, &said, &mut attributes.object, old);
         let unsettled = resource.count_unsettled(&self.info.subresource, &unsettled, &mut attributes.object, old);
-        crate::plugins::complete(self, view, &mut attributes.object, old)?;
+        crate::plugins::complete(self, view, &mut attributes.object, old, options.dry_run)?;
         let mut warnings = Vec::new();
         let mut errors = crate::plugins::missing_rights(self, view, &attributes.object, old);
         errors.extend(resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings));

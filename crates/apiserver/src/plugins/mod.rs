@@ -165,9 +165,9 @@ pub fn missing_rights(cx: &Context, view: &View<'_>, new: &Value, old: &Value) -
 
 /// What the server decides about an object after admission and before validation: addresses and ports, the sender of a
 /// request.
-pub fn complete(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
+pub fn complete(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<(), Status> {
     match cx.resource.gk() {
-        ("", "Service") => services::allocate(cx, view, new, old),
+        ("", "Service") => services::allocate(cx, view, new, old, dry_run),
         ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") if old.is_null() => {
             devices::admin_access(cx, view, new)
         }

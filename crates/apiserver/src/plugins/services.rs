@@ -1,7 +1,7 @@
 //! Addresses and ports of Services. A port is a key of its own in the store, written in the same transaction as the Service: two
 //! Services never have the same one, whoever is faster and whatever fails. Addresses are IPAddresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use machinery::field::{Error, Path};
@@ -32,7 +32,7 @@ fn strings(service: &Value, field: &str) -> Vec<String> {
 }
 
 /// Gives a Service what it needs and does not name, and checks what it names. After admission, before validation.
-pub fn allocate(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
+pub fn allocate(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<(), Status> {
     if !is_service(cx) || !cx.info.subresource.is_empty() || !new["spec"].is_object() {
         return Ok(());
     }
@@ -52,7 +52,7 @@ pub fn allocate(cx: &Context, view: &View<'_>, new: &mut Value, old: &Value) -> 
             }
         }
     }
-    match ports(view, new, old)? {
+    match ports(view, new, old, dry_run)? {
         Some(error) => Err(invalid(error)),
         None => Ok(()),
     }
@@ -120,73 +120,142 @@ fn address(view: &View<'_>, service: &mut Value) -> Result<Option<Error>, Status
     }))
 }
 
-fn free_port(view: &View<'_>, besides: &BTreeSet<i64>) -> Option<i64> {
-    let free = |port: &i64| !besides.contains(port) && !view.is_taken(PORTS, &port.to_string());
-    let span = LAST_PORT + 1 - FIRST_DYNAMIC_PORT;
-    let draw = (random() % span.unsigned_abs()) as i64;
-    let dynamic = (0..span).map(|step| FIRST_DYNAMIC_PORT + (draw + step) % span);
-    dynamic.chain(FIRST_PORT..FIRST_DYNAMIC_PORT).find(free)
+/// The node ports of one Service while they are given out.
+struct Ports<'a> {
+    view: &'a View<'a>,
+    /// Those that it has got by now.
+    taken: BTreeSet<i64>,
+    dry_run: bool,
+}
+
+impl Ports<'_> {
+    /// Gives a port that was asked for, or says why not.
+    fn take(&mut self, port: i64) -> Result<(), String> {
+        // As in Kubernetes, where nothing is given the range is not looked at.
+        if !self.dry_run && !(FIRST_PORT..=LAST_PORT).contains(&port) {
+            let range = format!("{FIRST_PORT}-{LAST_PORT}");
+            return Err(format!("provided port is not in the valid range. The range of valid ports is {range}"));
+        }
+        if self.view.is_taken(PORTS, &port.to_string()) || !self.taken.insert(port) {
+            return Err("provided port is already allocated".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Gives any port but those that are still to be asked for.
+    fn draw(&mut self, besides: &BTreeSet<i64>) -> Option<i64> {
+        let port = if self.dry_run { self.imagined() } else { self.free(besides)? };
+        self.taken.insert(port);
+        Some(port)
+    }
+
+    /// What Kubernetes shows where a port would be given.
+    fn imagined(&self) -> i64 {
+        self.taken.last().map_or(LAST_PORT + 1, |last| *last.max(&0)) + 1
+    }
+
+    fn free(&self, besides: &BTreeSet<i64>) -> Option<i64> {
+        let free = |port: &i64| {
+            !besides.contains(port) && !self.taken.contains(port) && !self.view.is_taken(PORTS, &port.to_string())
+        };
+        let span = LAST_PORT + 1 - FIRST_DYNAMIC_PORT;
+        let draw = (random() % span.unsigned_abs()) as i64;
+        let dynamic = (0..span).map(|step| FIRST_DYNAMIC_PORT + (draw + step) % span);
+        dynamic.chain(FIRST_PORT..FIRST_DYNAMIC_PORT).find(free)
+    }
 }
 
 /// Node ports for a Service that has them, and a port for health checks.
-fn ports(view: &View<'_>, service: &mut Value, old: &Value) -> Result<Option<Error>, Status> {
-    let full = || Status::internal("failed to allocate a nodePort: range is full");
-    let own = held_ports(old);
-    let mut taken: BTreeSet<i64> = BTreeSet::new();
-    let refuse = |port: i64| {
-        if !(FIRST_PORT..=LAST_PORT).contains(&port) {
-            let range = format!("{FIRST_PORT}-{LAST_PORT}");
-            return Some(format!("provided port is not in the valid range. The range of valid ports is {range}"));
-        }
-        (!own.contains(&port.to_string()) && view.is_taken(PORTS, &port.to_string()))
-            .then(|| "provided port is already allocated".to_owned())
-    };
+fn ports(view: &View<'_>, service: &mut Value, old: &Value, dry_run: bool) -> Result<Option<Error>, Status> {
+    let mut ports = Ports { view, taken: BTreeSet::new(), dry_run };
     if matches!(text(service, "type"), "NodePort" | "LoadBalancer") {
         let every = text(service, "type") == "NodePort" || service["spec"]["allocateLoadBalancerNodePorts"] != false;
-        let list = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
-        let node_port = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
-        let mut filled = list.clone();
-        for (at, port) in list.iter().enumerate() {
-            let number = port["port"].as_i64().unwrap_or(0);
-            // One port number with several protocols is one node port, where the server chooses.
-            let sibling = || {
-                let same = |own: &&Value| own["port"].as_i64() == Some(number) && own["protocol"] != port["protocol"];
-                old.is_null().then(|| filled.iter().filter(same).find_map(node_port)).flatten()
-            };
-            let chosen = match node_port(port) {
-                Some(wanted) => {
-                    if let Some(why) = refuse(wanted) {
-                        let path = Path::root("spec").child("ports").index(at).child("nodePort");
-                        return Ok(Some(Error::invalid(&path, wanted, why)));
-                    }
-                    wanted
-                }
-                None if !every => continue,
-                None => match sibling() {
-                    Some(number) => number,
-                    None => {
-                        let mut besides = taken.clone();
-                        besides.extend(list.iter().filter_map(node_port));
-                        free_port(view, &besides).ok_or_else(full)?
-                    }
-                },
-            };
-            taken.insert(chosen);
-            filled[at]["nodePort"] = chosen.into();
-        }
-        if !list.is_empty() {
-            service["spec"]["ports"] = filled.into();
+        let wrong = match service["spec"]["ports"].as_array_mut() {
+            Some(list) if old.is_null() => first_ports(&mut ports, list, every)?,
+            Some(list) => other_ports(&mut ports, list, old, every)?,
+            None => None,
+        };
+        if wrong.is_some() {
+            return Ok(wrong);
         }
     }
-    if text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local" {
-        match service["spec"]["healthCheckNodePort"].as_i64().filter(|number| *number != 0) {
-            Some(wanted) => {
-                if let Some(why) = refuse(wanted) {
-                    let why = format!("failed to allocate requested HealthCheck NodePort {wanted}: {why}");
-                    return Err(Status::internal(why));
-                }
+    if needs_health_check(service) && !needs_health_check(old) {
+        let number = service["spec"]["healthCheckNodePort"].as_i64().filter(|number| *number != 0);
+        match number {
+            Some(wanted) => ports.take(wanted).map_err(|why| {
+                Status::internal(format!("failed to allocate requested HealthCheck NodePort {wanted}: {why}"))
+            })?,
+            None => {
+                let full = || Status::internal("failed to allocate a HealthCheck NodePort 0: range is full");
+                service["spec"]["healthCheckNodePort"] = ports.draw(&BTreeSet::new()).ok_or_else(full)?.into();
             }
-            None => service["spec"]["healthCheckNodePort"] = free_port(view, &taken).ok_or_else(full)?.into(),
+        }
+    }
+    Ok(None)
+}
+
+fn needs_health_check(service: &Value) -> bool {
+    text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
+}
+
+fn node_port(port: &Value) -> Option<i64> {
+    port["nodePort"].as_i64().filter(|number| *number != 0)
+}
+
+fn not_given(at: usize, port: i64, why: String) -> Error {
+    Error::invalid(&Path::root("spec").child("ports").index(at).child("nodePort"), port, why)
+}
+
+fn full() -> Status {
+    Status::internal("failed to allocate a nodePort: range is full")
+}
+
+/// Those of a new Service: one port number with several protocols has one node port, unless they name others.
+fn first_ports(ports: &mut Ports<'_>, list: &mut [Value], every: bool) -> Result<Option<Error>, Status> {
+    let named: BTreeSet<i64> = list.iter().filter_map(node_port).collect();
+    let mut given: BTreeMap<i64, i64> = BTreeMap::new();
+    for at in 0..list.len() {
+        let wanted = node_port(&list[at]);
+        if wanted.is_none() && !every {
+            continue;
+        }
+        let number = list[at]["port"].as_i64().unwrap_or(0);
+        let sibling = given.get(&number).copied();
+        let asked = match sibling {
+            Some(_) => wanted.filter(|wanted| sibling != Some(*wanted)),
+            None => list.iter().filter(|port| port["port"].as_i64().unwrap_or(0) == number).find_map(node_port),
+        };
+        if let Some(asked) = asked
+            && let Err(why) = ports.take(asked)
+        {
+            return Ok(Some(not_given(at, asked, why)));
+        }
+        let own = match asked.or(sibling) {
+            Some(own) => own,
+            None => ports.draw(&named).ok_or_else(full)?,
+        };
+        given.entry(number).or_insert(own);
+        list[at]["nodePort"] = own.into();
+    }
+    Ok(None)
+}
+
+/// Those of a Service that changes: it may keep what it has, for whichever of its ports.
+fn other_ports(ports: &mut Ports<'_>, list: &mut [Value], old: &Value, every: bool) -> Result<Option<Error>, Status> {
+    let named: BTreeSet<i64> = list.iter().filter_map(node_port).collect();
+    let before = old["spec"]["ports"].as_array().into_iter().flatten();
+    let mut own: BTreeSet<i64> = before.filter_map(node_port).collect();
+    for (at, port) in list.iter_mut().enumerate() {
+        match node_port(port) {
+            Some(wanted) if own.contains(&wanted) => {}
+            Some(wanted) => {
+                if let Err(why) = ports.take(wanted) {
+                    return Ok(Some(not_given(at, wanted, why)));
+                }
+                own.insert(wanted);
+            }
+            None if every => port["nodePort"] = ports.draw(&named).ok_or_else(full)?.into(),
+            None => {}
         }
     }
     Ok(None)
