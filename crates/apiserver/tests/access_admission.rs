@@ -181,6 +181,7 @@ async fn services_get_addresses_and_ports_of_their_own() {
         (json!({"ipFamilies": ["IPv6"]}), "Service \"x\" is invalid: spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster".into()),
         (json!({"ipFamilyPolicy": "RequireDualStack"}), "Service \"x\" is invalid: spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services".into()),
         (json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]}), "Service \"x\" is invalid: spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767".into()),
+        (json!({"type": "NodePort", "ports": [{"name": "a", "port": 80, "nodePort": 30555}, {"name": "b", "port": 81, "protocol": "UDP", "nodePort": 30555}]}), "Service \"x\" is invalid: spec.ports[1].nodePort: Invalid value: 30555: provided port is already allocated".into()),
     ] {
         let (code, answer) = world.admin("POST", path, &service("x", spec)).await;
         assert_eq!((code, answer["message"].as_str().unwrap_or_default()), (422, message.as_str()));
