@@ -47,6 +47,8 @@ pub async fn run(subject: &Subject, quick: bool, parts: &[Part]) -> anyhow::Resu
     if let Some(ready) = subject.ready {
         rows.push(Row::new("start until ready", Unit::Milliseconds, ready.as_secs_f64() * 1000.0));
     }
+    // what starting took is given back by and by
+    tokio::time::sleep(Duration::from_secs(if quick { 0 } else { 15 })).await;
     if let Some(memory) = subject.memory() {
         rows.push(Row::new("memory, idle", Unit::Mebibytes, memory));
     }

@@ -97,3 +97,17 @@ pub async fn people() -> (Cluster, [Person; 4]) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
+
+pub fn message(answer: &Value) -> &str {
+    answer["message"].as_str().unwrap_or_default()
+}
+
+pub fn database(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "storage.conductor.io/v1alpha1", "kind": "RelationalDatabaseClaim", "metadata": {"name": name}, "spec": spec})
+}
+
+/// Waits until a resource or claim says a reason in its status or in a condition, and gives its text.
+pub async fn said(cluster: &Cluster, object: &conductor_claims::lifecycle::Target, reason: &str) -> String {
+    let found = cluster.until(object, reason, |o| o.is_some_and(|o| o["status"].to_string().contains(reason))).await;
+    found.map(|o| o["status"].to_string()).unwrap_or_default()
+}
