@@ -44,7 +44,7 @@ pub(super) fn role(errors: &mut Errors, object: &At<'_>, namespaced: bool) {
             if !wrong.is_empty() {
                 errors.invalid(&selector.path, Value::Null, "invalid label selector.");
             }
-            label_selector(errors, &selector);
+            errors.append(&mut wrong);
         }
     }
 }
