@@ -13,11 +13,15 @@ use crate::value::{get, keep, list_mut, remove, set};
 
 pub(super) fn job(errors: &mut Errors, object: &At<'_>) {
     let spec = object.field("spec");
+    let mut wrong = Errors::new();
+    label_selector(&mut wrong, &spec.field("selector"));
+    let is_selector = wrong.is_empty();
     if !spec.flag("manualSelector") && spec.has("selector") {
-        generated_selector(errors, object);
+        generated_selector(errors, object, is_selector);
     }
     job_spec(errors, &spec);
-    job_selector(errors, &spec);
+    errors.append(&mut wrong);
+    job_selector(errors, &spec, is_selector);
     let completions = spec.int("completions");
     if spec.text("completionMode") == "Indexed" && completions > 0 {
         let host = format!("{}-{}", object.text("metadata.name"), completions - 1);
@@ -28,19 +32,19 @@ pub(super) fn job(errors: &mut Errors, object: &At<'_>) {
     }
 }
 
-fn job_selector(errors: &mut Errors, spec: &At<'_>) {
+/// What a selector that is none would select is not asked.
+fn job_selector(errors: &mut Errors, spec: &At<'_>, is_selector: bool) {
     if !spec.has("selector") {
         errors.required(&spec.at("selector"), "");
     }
-    label_selector(errors, &spec.field("selector"));
     let labels = spec.get("template.metadata.labels");
-    if !selects(spec.get("selector"), labels) {
+    if is_selector && !selects(spec.get("selector"), labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid(&spec.at("template.metadata.labels"), labels.clone(), detail);
     }
 }
 
-fn generated_selector(errors: &mut Errors, object: &At<'_>) {
+fn generated_selector(errors: &mut Errors, object: &At<'_>, is_selector: bool) {
     let (name, uid) = (object.text("metadata.name"), object.text("metadata.uid"));
     if uid.is_empty() {
         errors.required(&object.at("metadata.uid"), "");
@@ -61,7 +65,7 @@ fn generated_selector(errors: &mut Errors, object: &At<'_>) {
         }
     }
     let generated: Value = expected.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    if !selects(object.get("spec.selector"), &generated) {
+    if is_selector && !selects(object.get("spec.selector"), &generated) {
         let selector = object.get("spec.selector").clone();
         errors.invalid(&object.at("spec.selector"), selector, "`selector` not auto-generated");
     }
@@ -105,12 +109,23 @@ fn job_spec(errors: &mut Errors, spec: &At<'_>) {
             let detail = "must be less than or equal to completions";
             errors.invalid(&spec.at("maxFailedIndexes"), spec.int("maxFailedIndexes"), detail);
         }
-    } else {
-        for field in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+        if spec.int("maxFailedIndexes") > 100_000 {
+            let detail = "must be less than or equal to 100000";
+            errors.invalid(&spec.at("maxFailedIndexes"), spec.int("maxFailedIndexes"), detail);
+        }
+        if spec.int("completions") > 100_000 && spec.has("backoffLimitPerIndex") {
+            many_indexes(errors, spec);
+        }
+    } else if matches!(spec.get("completionMode").as_str(), None | Some("NonIndexed")) {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if spec.has(field) {
                 errors.invalid(&spec.at(field), spec.get(field).clone(), "requires indexed completion mode");
             }
         }
+    }
+    if spec.text("completionMode") != "Indexed" && spec.has("successPolicy") {
+        let policy = spec.get("successPolicy").clone();
+        errors.invalid(&spec.at("successPolicy"), policy, "requires indexed completion mode");
     }
     pod_failure_policy(errors, spec);
     let replacement = spec.text("podReplacementPolicy");
@@ -135,6 +150,20 @@ fn job_spec(errors: &mut Errors, spec: &At<'_>) {
     }
 }
 
+/// Whether failures of each of so many indexes can be kept count of.
+fn many_indexes(errors: &mut Errors, spec: &At<'_>) {
+    if !spec.has("maxFailedIndexes") {
+        errors.required(&spec.at("maxFailedIndexes"), "must be specified when completions is above 100000");
+    }
+    let detail =
+        "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index";
+    for field in ["parallelism", "maxFailedIndexes"] {
+        if spec.int(field) > 10_000 {
+            errors.invalid(&spec.at(field), spec.int(field), detail);
+        }
+    }
+}
+
 fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
     let policy = spec.field("podFailurePolicy");
     let count = policy.list("rules").len();
@@ -151,6 +180,10 @@ fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
             action if !actions.contains(&action) => errors.not_supported(&rule.at("action"), action, &actions),
             _ => {}
         }
+        let conditions = rule.list("onPodConditions").len();
+        if conditions > 20 {
+            errors.push(Error::too_many(&rule.at("onPodConditions"), Some(conditions), 20));
+        }
         for condition in rule.items("onPodConditions") {
             qualified(errors, &condition.at("type"), condition.text("type"));
             errors.required_one_of(&condition, "status", &["False", "True", "Unknown"]);
@@ -165,12 +198,8 @@ fn pod_failure_policy(errors: &mut Errors, spec: &At<'_>) {
                 _ => {}
             }
             exit_codes(errors, spec, &codes);
-            if codes.list("values").is_empty() {
-                errors.invalid(&codes.at("values"), codes.get("values").clone(), "at least one value is required");
-            }
         }
-        let conditions = !rule.list("onPodConditions").is_empty();
-        let detail = match (codes.exists(), conditions) {
+        let detail = match (codes.exists(), conditions > 0) {
             (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
             (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
             _ => continue,
@@ -187,6 +216,11 @@ fn exit_codes(errors: &mut Errors, spec: &At<'_>, codes: &At<'_>) {
     if codes.has("containerName") && !known {
         let detail = "must be one of the container or initContainer names in the pod template";
         errors.invalid(&codes.at("containerName"), name, detail);
+    }
+    match codes.list("values").len() {
+        0 => errors.invalid(&codes.at("values"), codes.get("values").clone(), "at least one value is required"),
+        count if count > 255 => errors.push(Error::too_many(&codes.at("values"), Some(count), 255)),
+        _ => {}
     }
     let (mut seen, mut known) = (Vec::new(), HashSet::new());
     for value in codes.items("values") {
@@ -279,20 +313,32 @@ fn job_template_update(errors: &mut Errors, spec: &At<'_>, old: &At<'_>) {
         for field in ["annotations", "labels"] {
             carry(&mut before, now, "metadata", field);
         }
-        carry(&mut before, now, "spec.affinity", "nodeAffinity");
+        carry_node_affinity(&mut before, now);
         for kind in ["spec.containers", "spec.initContainers"] {
             for (before, now) in list_mut(&mut before, kind).iter_mut().zip(crate::value::list(now, kind)) {
                 keep(before, now, "resources");
             }
         }
         // what else its metadata says is nobody's concern
-        if !same_field("spec", get(now, "spec"), get(&before, "spec")) {
+        if get(now, "spec") != get(&before, "spec") {
             errors.invalid(&spec.at("template.spec"), get(now, "spec").clone(), IMMUTABLE);
         }
         return;
     }
     if !same_field("template", now, &before) {
         errors.invalid(&spec.at("template"), now.clone(), IMMUTABLE);
+    }
+}
+
+/// What else there is to affinity stays.
+fn carry_node_affinity(before: &mut Value, now: &Value) {
+    let is_there = |template: &Value| get(template, "spec").get("affinity").is_some();
+    if is_there(now) && !is_there(before) {
+        set(before, "spec", "affinity", json!({}));
+    }
+    carry(before, now, "spec.affinity", "nodeAffinity");
+    if !is_there(now) && get(before, "spec.affinity") == &json!({}) {
+        remove(before, "spec", "affinity");
     }
 }
 
