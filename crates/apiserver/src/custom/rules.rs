@@ -14,9 +14,8 @@ use serde_json::Value;
 /// The rules of a schema, where it has any.
 #[derive(Debug)]
 pub struct Rules {
-    decl: Option<Arc<DeclType>>,
+    own: Arc<Own>,
     kind: Box<str>,
-    rules: Vec<Rule>,
     properties: BTreeMap<String, Rules>,
     values: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
@@ -24,11 +23,18 @@ pub struct Rules {
     keys: Option<Vec<Box<str>>>,
 }
 
+/// The rules of one schema itself, and the type of its values.
+#[derive(Debug, Default)]
+struct Own {
+    decl: Option<Arc<DeclType>>,
+    rules: Vec<Rule>,
+}
+
 struct Rule {
     text: String,
     program: Result<Program, String>,
     message: Option<String>,
-    message_program: Option<Program>,
+    message_program: Option<Result<Program, String>>,
     reason: Kind,
     /// The field that a refusal names, from where the rule stands.
     field: Path,
@@ -65,31 +71,36 @@ impl Rules {
 
 /// Judges the rules of one definition's schema. What its defaults may spend, they may together.
 #[derive(Debug)]
-pub struct Judge(RefCell<Budget>);
+pub struct Judge {
+    budget: RefCell<Budget>,
+    compiled: compile::Compiled,
+}
 
 impl Judge {
     /// Of which nothing has been spent.
     pub fn new() -> Judge {
-        Judge(RefCell::new(Budget::kubernetes()))
+        Judge { budget: RefCell::new(Budget::kubernetes()), compiled: Default::default() }
     }
 }
 
 impl Expressions for Judge {
     fn check(&self, schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
-        compile::check(schema, path, wrong)
+        compile::check(&self.compiled, schema, path, wrong)
     }
 
     fn judge(&self, schema: &Value, whole: bool, default: &Value, path: &Path) -> Errors {
-        let mut budget = self.0.borrow_mut();
+        let mut budget = self.budget.borrow_mut();
         if budget.remaining() == 0 {
             // it was said when it ran out
             return Vec::new();
         }
-        let Some(rules) = compile::of_default(schema, whole, default) else { return Vec::new() };
+        let rules = compile::of_default(&self.compiled, schema, whole, default, path);
+        let Some(rules) = rules else { return Vec::new() };
+        let path = path.child("default");
         let mut warnings = Vec::new();
         let mut judged = |old: Option<&Value>| {
             let (mut found, mut own) = (Found { errors: Vec::new(), warnings: &mut warnings }, budget.clone());
-            run(&rules, path, default, (old, None), false, &mut own, &mut found);
+            run(&rules, &path, default, (old, None), false, &mut own, &mut found);
             (found.errors, own)
         };
         // it stays what it is, and it comes where nothing was
@@ -126,8 +137,8 @@ fn run(
     let old = old.filter(|old| !old.is_null());
     // What did not change was accepted before, be the rules newer than it.
     let unchanged = before.map_or(within, |before| before.same(new));
-    if let Some(decl) = &rules.decl {
-        for rule in &rules.rules {
+    if let Some(decl) = &rules.own.decl {
+        for rule in &rules.own.rules {
             if budget.remaining() == 0 {
                 return found.errors.push(rules.failed(path, OUT_OF_BUDGET));
             }
@@ -218,7 +229,7 @@ fn check(
         Ok(true) => {}
         Ok(false) => {
             let computed = rule.message_program.as_ref().and_then(|program| {
-                let activation = activation().ok()?;
+                let (program, activation) = (program.as_ref().ok()?, activation().ok()?);
                 match program.evaluate(&activation, budget).ok()?.to_json().ok()? {
                     Value::String(text) => {
                         let text = text.trim().to_owned();

@@ -1,6 +1,7 @@
 //! Compiling rules: what they say, and what they may cost.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cel::{CompileErrors, DeclType, Env, Fidelity, Program, Type};
@@ -8,16 +9,20 @@ use machinery::field::{Error, Errors, Kind, Path};
 use machinery::schema::field_path;
 use serde_json::Value;
 
-use super::{Rule, Rules};
+use super::{Own, Rule, Rules};
 
 /// The most that one rule may be estimated to cost.
 const RULE_LIMIT: u64 = cel::limits::ESTIMATE_PER_RULE;
 /// The most that all rules of a definition may be estimated to cost.
 const TOTAL_LIMIT: u64 = cel::limits::ESTIMATE_PER_DEFINITION;
 
+/// What was compiled of a definition, by where it stands: what is below several defaults is compiled once.
+pub type Compiled = RefCell<HashMap<String, Arc<Own>>>;
+
 /// What is found out while rules are compiled.
 #[derive(Default)]
 struct Compiling<'a> {
+    compiled: Option<&'a Compiled>,
     /// Whether anybody asks what is wrong.
     asked: bool,
     errors: Errors,
@@ -28,20 +33,12 @@ struct Compiling<'a> {
 }
 
 impl Compiling<'_> {
-    fn report(&mut self, error: Error) {
-        if self.asked {
-            self.errors.push(error);
-        }
-    }
-
     /// Takes note of what an expression may cost, and refuses it if that is too much.
     fn charge(&mut self, what: &str, cost: u64, path: Path) {
         if cost > RULE_LIMIT {
-            self.report(Error::forbidden(&path, over_budget(&format!("estimated {what} cost"), cost, RULE_LIMIT)));
+            self.errors.push(Error::forbidden(&path, over_budget(&format!("estimated {what} cost"), cost, RULE_LIMIT)));
         }
-        if self.asked {
-            self.costs.push((cost, path));
-        }
+        self.costs.push((cost, path));
     }
 
     /// Refuses what all expressions together may cost, if that is too much.
@@ -129,17 +126,17 @@ pub fn trusted(schema: &Value) -> Option<Rules> {
     build(schema, Place::root(&Path::empty()), &mut Compiling::default())
 }
 
-/// The same for a default.
-pub fn of_default(schema: &Value, whole: bool, default: &Value) -> Option<Rules> {
-    let place = Place { whole, value: Some(default), ..Place::root(&Path::empty()) };
-    build(schema, place, &mut Compiling::default())
+/// The same for a default of a schema that stands at `path`.
+pub fn of_default(compiled: &Compiled, schema: &Value, whole: bool, default: &Value, path: &Path) -> Option<Rules> {
+    let place = Place { whole, value: Some(default), ..Place::root(path) };
+    build(schema, place, &mut Compiling { compiled: Some(compiled), ..Compiling::default() })
 }
 
 /// What is wrong with the rules of a schema, of which something else may be `wrong`.
-pub fn check(schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
+pub fn check(compiled: &Compiled, schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
     let mut wrong: Vec<&str> = wrong.iter().map(|error| error.path.as_str()).collect();
     wrong.sort_unstable();
-    let mut compiling = Compiling { asked: true, wrong, ..Compiling::default() };
+    let mut compiling = Compiling { compiled: Some(compiled), asked: true, wrong, ..Compiling::default() };
     build(schema, Place::root(path), &mut compiling);
     compiling.charge_all(path);
     compiling.errors
@@ -147,7 +144,7 @@ pub fn check(schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
 
 /// Compiles what is at and below a schema; `None` if there are no rules.
 fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Option<Rules> {
-    let (decl, rules) = own(schema, &place, compiling);
+    let own = own(schema, &place, compiling);
     let mut properties = BTreeMap::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let below = place.field(name).and_then(|place| build(property, place, compiling));
@@ -162,7 +159,7 @@ fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Opt
         .get("items")
         .filter(|items| items.is_object())
         .and_then(|items| build(items, place.items("items", &schema["maxItems"], is_map), compiling).map(Box::new));
-    if rules.is_empty() && properties.is_empty() && values.is_none() && items.is_none() {
+    if own.rules.is_empty() && properties.is_empty() && values.is_none() && items.is_none() {
         return None;
     }
     let keys = is_map.then(|| {
@@ -170,40 +167,43 @@ fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Opt
         keys.filter_map(Value::as_str).map(Into::into).collect()
     });
     let kind = schema["type"].as_str().unwrap_or_default().into();
-    Some(Rules { decl, kind, rules, properties, values, items, keys })
+    Some(Rules { own, kind, properties, values, items, keys })
 }
 
 /// The rules of a schema itself.
-fn own(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> (Option<Arc<DeclType>>, Vec<Rule>) {
+fn own(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> Arc<Own> {
     let list = schema["x-kubernetes-validations"].as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() || compiling.is_wrong(&place.path) {
-        return (None, Vec::new());
+        return Arc::default();
     }
-    let whole = place.whole || schema["x-kubernetes-embedded-resource"] == true;
-    let decl = DeclType::from_structural(schema, "self", whole);
-    let rules = list.iter().enumerate().map(|(i, rule)| {
-        let path = place.path.child("x-kubernetes-validations").index(i);
-        let field = field_path(schema, rule["fieldPath"].as_str().unwrap_or_default(), true);
-        Rule {
-            field: field.map(|(path, _)| path).unwrap_or_default(),
-            ..compile(rule, decl.as_ref(), &path, place, compiling)
+    let known = compiling.compiled.and_then(|compiled| compiled.borrow().get(place.path.as_str()).cloned());
+    let own = known.unwrap_or_else(|| {
+        let whole = place.whole || schema["x-kubernetes-embedded-resource"] == true;
+        let decl = DeclType::from_structural(schema, "self", whole);
+        let rules = list.iter().map(|rule| {
+            let field = field_path(schema, rule["fieldPath"].as_str().unwrap_or_default(), true);
+            Rule { field: field.map(|(path, _)| path).unwrap_or_default(), ..compile(rule, decl.as_ref()) }
+        });
+        let own = Arc::new(Own { rules: rules.collect(), decl });
+        if let Some(compiled) = compiling.compiled {
+            compiled.borrow_mut().insert(place.path.as_str().to_owned(), own.clone());
         }
+        own
     });
-    let rules = rules.collect();
-    (decl, rules)
+    if compiling.asked {
+        for (i, (said, rule)) in list.iter().zip(&own.rules).enumerate() {
+            let path = place.path.child("x-kubernetes-validations").index(i);
+            report(said, rule, own.decl.as_ref(), &path, place, compiling);
+        }
+    }
+    own
 }
 
-fn compile(
-    rule: &Value,
-    decl: Option<&Arc<DeclType>>,
-    path: &Path,
-    place: &Place<'_>,
-    compiling: &mut Compiling<'_>,
-) -> Rule {
+fn compile(rule: &Value, decl: Option<&Arc<DeclType>>) -> Rule {
     let text = rule["rule"].as_str().unwrap_or_default().to_owned();
     let optional_old = rule["optionalOldSelf"] == true;
     let env = decl.map(|decl| environment(decl, optional_old));
-    let compiled = match &env {
+    let program = match &env {
         None => Err("compilation failed: the schema has no type that CEL knows".to_owned()),
         Some(env) => {
             let failed = |error: CompileErrors| format!("{} failed: {error}", error.stage());
@@ -213,32 +213,10 @@ fn compile(
             })
         }
     };
-    let mut uses_old = false;
-    match &compiled {
-        Ok(program) => {
-            uses_old = program.uses("oldSelf");
-            let occurs = place.cardinality.unwrap_or_else(|| decl.map_or(1, |decl| decl.max_cardinality()));
-            let cost = program.estimate(Fidelity::Kubernetes).max.saturating_mul(occurs);
-            compiling.charge("rule", cost, path.child("rule"));
-            if let (true, Some(lost)) = (uses_old, &place.lost) {
-                let detail =
-                    format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
-                compiling.report(Error::invalid(&path.child("rule"), text.as_str(), detail));
-            }
-        }
-        Err(error) => {
-            compiling.report(Error::invalid(&path.child("rule"), rule.clone(), error.as_str()));
-        }
-    }
-    // What does not compile uses nothing.
-    if !uses_old && rule.get("optionalOldSelf").is_some_and(|own| !own.is_null()) {
-        let detail = "may not be set if oldSelf is not used in rule";
-        compiling.report(Error::invalid(&path.child("optionalOldSelf"), optional_old, detail));
-    }
-    let env = env.filter(|_| compiled.is_ok());
+    let env = env.filter(|_| program.is_ok());
     Rule {
         message: rule["message"].as_str().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()),
-        message_program: env.and_then(|env| message(rule, &env, path, compiling)),
+        message_program: env.and_then(|env| message(rule, &env)),
         reason: match rule["reason"].as_str() {
             Some("FieldValueRequired") => Kind::Required,
             Some("FieldValueForbidden") => Kind::Forbidden,
@@ -246,10 +224,45 @@ fn compile(
             _ => Kind::Invalid,
         },
         field: Path::empty(),
-        program: compiled,
-        uses_old,
+        // What does not compile uses nothing.
+        uses_old: program.as_ref().is_ok_and(|program| program.uses("oldSelf")),
+        program,
         optional_old,
         text,
+    }
+}
+
+/// Says what is wrong with a rule where it stands, and what it may cost there.
+fn report(
+    said: &Value,
+    rule: &Rule,
+    decl: Option<&Arc<DeclType>>,
+    path: &Path,
+    place: &Place<'_>,
+    compiling: &mut Compiling<'_>,
+) {
+    let at = path.child("rule");
+    match &rule.program {
+        Ok(program) => {
+            let occurs = place.cardinality.unwrap_or_else(|| decl.map_or(1, |decl| decl.max_cardinality()));
+            let cost = program.estimate(Fidelity::Kubernetes).max.saturating_mul(occurs);
+            compiling.charge("rule", cost, at.clone());
+        }
+        Err(error) => compiling.errors.push(Error::invalid(&at, said.clone(), error.as_str())),
+    }
+    if let (true, Some(lost)) = (rule.uses_old, &place.lost) {
+        let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
+        compiling.errors.push(Error::invalid(&at, rule.text.as_str(), detail));
+    }
+    if !rule.uses_old && said.get("optionalOldSelf").is_some_and(|own| !own.is_null()) {
+        let detail = "may not be set if oldSelf is not used in rule";
+        compiling.errors.push(Error::invalid(&path.child("optionalOldSelf"), rule.optional_old, detail));
+    }
+    let at = path.child("messageExpression");
+    match &rule.message_program {
+        Some(Ok(program)) => compiling.charge("messageExpression", program.estimate(Fidelity::Kubernetes).max, at),
+        Some(Err(detail)) => compiling.errors.push(Error::invalid(&at, said.clone(), detail.as_str())),
+        None => {}
     }
 }
 
@@ -261,24 +274,15 @@ fn environment(decl: &Arc<DeclType>, optional_old: bool) -> Env {
     }
 }
 
-/// A rule's messageExpression.
-fn message(rule: &Value, env: &Env, path: &Path, compiling: &mut Compiling<'_>) -> Option<Program> {
+/// A rule's messageExpression, or what is wrong with it.
+fn message(rule: &Value, env: &Env) -> Option<Result<Program, String>> {
     let text = rule["messageExpression"].as_str().filter(|text| !text.trim().is_empty())?;
-    let path = path.child("messageExpression");
-    match env.compile(text) {
-        Ok(program) if matches!(program.output_type(), Type::String) => {
-            compiling.charge("messageExpression", program.estimate(Fidelity::Kubernetes).max, path);
-            return Some(program);
-        }
-        Ok(_) => {
-            let detail = "messageExpression must evaluate to a string";
-            compiling.report(Error::invalid(&path, rule.clone(), detail));
-        }
+    Some(match env.compile(text) {
+        Ok(program) if matches!(program.output_type(), Type::String) => Ok(program),
+        Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
         Err(error) => {
             let stage = error.stage().trim_start_matches("program ");
-            let detail = format!("messageExpression {stage} failed: {error}");
-            compiling.report(Error::invalid(&path, rule.clone(), detail));
+            Err(format!("messageExpression {stage} failed: {error}"))
         }
-    }
-    None
+    })
 }

@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
             false => inside,
         };
         if let Some(default) = json.get("default").filter(|default| !default.is_null()) {
-            self.default(schema, json, default, &path.child("default"), inside);
+            self.default(schema, json, default, path, inside);
         }
         // Maps are left out: defaults of their values are never used.
         match schema.shape() {
@@ -103,7 +103,8 @@ impl<'a> Walk<'a> {
         self.steps.pop();
     }
 
-    fn default(&mut self, schema: Schema<'a>, json: &Value, default: &Value, path: &Path, inside: Inside<'a>) {
+    fn default(&mut self, schema: Schema<'a>, json: &Value, default: &Value, stands: &Path, inside: Inside<'a>) {
+        let path = &stands.child("default");
         let mut found = match inside.meta {
             true => self.within_metadata(default, path, inside),
             false => self.elsewhere(schema, default, path, inside),
@@ -113,7 +114,7 @@ impl<'a> Walk<'a> {
             found.extend(wrong.into_iter().map(|error| under(path, error)));
         }
         if let (true, Some(expressions)) = (found.is_empty(), self.options.expressions) {
-            found = expressions.judge(json, inside.whole, default, path);
+            found = expressions.judge(json, inside.whole, default, stands);
         }
         self.errors.extend(found);
         if let Some(unknown) = json.get("type").and_then(Value::as_str).filter(|kind| !check::TYPES.contains(kind)) {

@@ -49,7 +49,8 @@ pub trait Expressions: std::fmt::Debug {
     /// What is wrong with the rules, save those of schemas at or below which something else is wrong.
     fn check(&self, schema: &Value, path: &Path, wrong: &[field::Error]) -> field::Errors;
 
-    /// What is wrong with a default by the rules of its schema. `whole`: it is an object with apiVersion, kind and metadata.
+    /// What is wrong with a default by the rules of its schema, which stands at `path`. `whole`: it is an object with apiVersion, kind
+    /// and metadata.
     fn judge(&self, schema: &Value, whole: bool, default: &Value, path: &Path) -> field::Errors;
 }
 
