@@ -1,12 +1,14 @@
 //! What a CustomResourceDefinition must be like, checked before it is stored.
 
+mod conversion;
+
 use std::collections::BTreeSet;
 
+pub use conversion::has_authorities;
 use machinery::field::{Error, Errors, Path};
-use machinery::jsonpath::JsonPath;
 use machinery::names;
 use machinery::schema::{Structural, StructuralOptions, field_path};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::rules::Judge;
 
@@ -31,7 +33,7 @@ pub fn create(crd: &Value) -> Errors {
             "must be spec.names.plural+\".\"+spec.group",
         ));
     }
-    errors.extend(check_spec(crd));
+    errors.extend(check_spec(crd, &Value::Null));
     errors.extend(stored_versions(crd));
     errors.extend(approval(crd));
     errors
@@ -46,8 +48,7 @@ pub fn is_established(crd: &Value) -> bool {
 /// What is wrong with a changed definition.
 pub fn update(crd: &Value, old: &Value) -> Errors {
     let (spec, before) = (&crd["spec"], &old["spec"]);
-    // What was stored when less was asked of it can be labelled, and goes when it is deleted.
-    let mut errors = if spec == before { Vec::new() } else { check_spec(crd) };
+    let mut errors = check_spec(crd, old);
     let path = Path::root("spec");
     let mut immutable = |path: Path, new: &Value, old: &Value| {
         if new != old {
@@ -60,6 +61,11 @@ pub fn update(crd: &Value, old: &Value) -> Errors {
     }
     immutable(path.child("group"), &spec["group"], &before["group"]);
     immutable(path.child("names").child("plural"), &spec["names"]["plural"], &before["names"]["plural"]);
+    // Who says as little as before is not asked again.
+    let wrong = approval(crd);
+    if wrong.as_ref().map(|error| error.kind) != approval(old).map(|error| error.kind) {
+        errors.extend(wrong);
+    }
     // One that is on its way out may go, whatever it says of itself.
     if spec != before || crd["metadata"].get("deletionTimestamp").is_none() {
         errors.extend(stored_versions(crd));
@@ -67,37 +73,59 @@ pub fn update(crd: &Value, old: &Value) -> Errors {
     errors
 }
 
-fn check_spec(crd: &Value) -> Errors {
-    let spec = &crd["spec"];
+/// What stood in the old definition, if there is one, was accepted when it was written, be it by an earlier version of this server that
+/// asked for less: only what is new is looked at.
+fn check_spec(crd: &Value, old: &Value) -> Errors {
+    let (spec, before) = (&crd["spec"], &old["spec"]);
+    let changed = |fields: &[&str]| before.is_null() || fields.iter().any(|field| spec[*field] != before[*field]);
     let path = Path::root("spec");
     let mut errors = Vec::new();
-    let group = text(spec, "group");
-    if group.is_empty() {
-        errors.push(Error::required(&path.child("group"), ""));
-    } else {
-        let wrong = names::dns1123_subdomain(group);
-        if !wrong.is_empty() {
-            errors.push(Error::invalid(&path.child("group"), group, wrong.join(",")));
-        } else if !group.contains('.') {
-            errors.push(Error::invalid(&path.child("group"), group, "should be a domain with at least one dot"));
+    if changed(&["group"]) {
+        errors.extend(group(text(spec, "group"), &path.child("group")));
+    }
+    if changed(&["scope"]) {
+        match text(spec, "scope") {
+            "" => errors.push(Error::required(&path.child("scope"), "")),
+            "Namespaced" | "Cluster" => {}
+            other => errors.push(Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
         }
     }
-    match text(spec, "scope") {
-        "" => errors.push(Error::required(&path.child("scope"), "")),
-        "Namespaced" | "Cluster" => {}
-        other => errors.push(Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
-    }
-    if spec["preserveUnknownFields"] == true {
+    let preserves = spec["preserveUnknownFields"] == true;
+    if preserves && changed(&["preserveUnknownFields"]) {
         errors.push(Error::invalid(
             &path.child("preserveUnknownFields"),
             true,
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
         ));
     }
-    errors.extend(versions(spec, &path));
-    errors.extend(check_names(&spec["names"], &path.child("names")));
-    errors.extend(conversion(&spec["conversion"], &path.child("conversion")));
+    if preserves && changed(&["preserveUnknownFields", "versions"]) {
+        let schemas = list(spec, "versions").iter().map(|version| &version["schema"]["openAPIV3Schema"]);
+        if schemas.into_iter().any(|schema| any_schema(schema, 0, &|fields| fields.contains_key("default"))) {
+            let detail = "must be false in order to use defaults in the schema";
+            errors.push(Error::invalid(&path.child("preserveUnknownFields"), true, detail));
+        }
+    }
+    if changed(&["versions"]) {
+        errors.extend(versions(spec, list(before, "versions"), &path));
+    }
+    if changed(&["names"]) {
+        errors.extend(check_names(&spec["names"], &path.child("names")));
+    }
+    if changed(&["conversion", "preserveUnknownFields"]) {
+        errors.extend(conversion::check(crd, old, &path.child("conversion")));
+    }
     errors
+}
+
+fn group(group: &str, path: &Path) -> Option<Error> {
+    let wrong = names::dns1123_subdomain(group);
+    if group.is_empty() {
+        Some(Error::required(path, ""))
+    } else if !wrong.is_empty() {
+        Some(Error::invalid(path, group, wrong.join(",")))
+    } else {
+        (!group.contains('.')).then(|| Error::invalid(path, group, "should be a domain with at least one dot"))
+    }
 }
 
 /// What all versions have alike stands, for errors, at the top of the spec.
@@ -108,7 +136,7 @@ struct Alike {
     selectable: bool,
 }
 
-fn versions(spec: &Value, path: &Path) -> Errors {
+fn versions(spec: &Value, before: &[Value], path: &Path) -> Errors {
     let mut errors = Vec::new();
     let all = list(spec, "versions");
     let same = |name: &str| all.iter().all(|version| version.get(name) == all[0].get(name));
@@ -123,36 +151,43 @@ fn versions(spec: &Value, path: &Path) -> Errors {
     let at = path.child("versions");
     for (i, version) in all.iter().enumerate() {
         let own = at.index(i);
+        let stood = |fields: &[&str]| {
+            let same = |before: &Value| fields.iter().all(|field| version.get(field) == before.get(field));
+            before.iter().any(same)
+        };
         let name = text(version, "name");
         unique &= seen.insert(name);
         let wrong = names::dns1035_label(name);
-        if !wrong.is_empty() {
+        if !wrong.is_empty() && !stood(&["name"]) {
             errors.push(Error::invalid(&own.child("name"), name, wrong.join(",")));
             if i == 0 && !name.is_empty() {
                 // The first version once had a field of its own.
                 errors.push(Error::invalid(&path.child("version"), name, wrong.join(",")));
             }
         }
-        if version["schema"].get("openAPIV3Schema").is_none_or(Value::is_null) {
+        if !has_schema(version) && !stood(&["schema"]) {
             errors.push(Error::required(&own.child("schema").child("openAPIV3Schema"), ""));
         }
-        errors.extend(deprecation(version, &own));
+        if !stood(&["deprecated", "deprecationWarning"]) {
+            errors.extend(deprecation(version, &own));
+        }
         // What all versions share is reported once.
         let first = i == 0;
-        let status = version["subresources"].get("status").is_some_and(|status| !status.is_null());
-        if first || !alike.schema {
+        let status = |version: &Value| version["subresources"].get("status").is_some_and(|status| !status.is_null());
+        let stood_so = before.iter().any(|old| old["schema"] == version["schema"] && status(old) == status(version));
+        if (first || !alike.schema) && !stood_so {
             let base = if alike.schema { path.child("validation") } else { own.child("schema") };
-            errors.extend(schema(version, &base.child("openAPIV3Schema"), status));
+            errors.extend(schema(version, &base.child("openAPIV3Schema"), status(version)));
         }
-        if first || !alike.subresources {
+        if (first || !alike.subresources) && !stood(&["subresources"]) {
             let base = if alike.subresources { path } else { &own };
             errors.extend(subresources(&version["subresources"], &base.child("subresources")));
         }
-        if first || !alike.columns {
+        if (first || !alike.columns) && !stood(&["additionalPrinterColumns"]) {
             let base = if alike.columns { path } else { &own };
             errors.extend(columns(list(version, "additionalPrinterColumns"), &base.child("additionalPrinterColumns")));
         }
-        if first || !alike.selectable {
+        if (first || !alike.selectable) && !stood(&["schema", "selectableFields"]) {
             let base = if alike.selectable { path } else { &own };
             errors.extend(selectable(version, &base.child("selectableFields")));
         }
@@ -165,6 +200,10 @@ fn versions(spec: &Value, path: &Path) -> Errors {
         errors.push(Error::invalid(&at, shown, "must have exactly one version marked as storage version"));
     }
     errors
+}
+
+fn has_schema(version: &Value) -> bool {
+    version["schema"].get("openAPIV3Schema").is_some_and(|schema| !schema.is_null())
 }
 
 fn deprecation(version: &Value, path: &Path) -> Errors {
@@ -196,7 +235,7 @@ fn schema(version: &Value, path: &Path, status: bool) -> Errors {
     let options =
         StructuralOptions { metadata: Some(crate::resource::object_meta()), status, expressions: Some(&judge) };
     match Structural::from_crd_schema(schema, path, options) {
-        Ok(_) if has_dialect(schema, 0) => {
+        Ok(_) if has_dialect(schema) => {
             vec![Error::invalid(path, "", "OpenAPIV3Schema 'schema' is not supported")]
         }
         Ok(_) => Vec::new(),
@@ -205,14 +244,18 @@ fn schema(version: &Value, path: &Path, status: bool) -> Errors {
 }
 
 /// Whether a schema, or one within it, says which dialect it is written in.
-fn has_dialect(schema: &Value, depth: usize) -> bool {
+fn has_dialect(schema: &Value) -> bool {
+    any_schema(schema, 0, &|fields| fields.get("$schema").is_some_and(|dialect| dialect != ""))
+}
+
+/// Whether something can be said of a schema or of one within it.
+fn any_schema(schema: &Value, depth: usize, can: &dyn Fn(&Map<String, Value>) -> bool) -> bool {
     let Some(fields) = schema.as_object().filter(|_| depth < 100) else { return false };
     let inner = |name: &str| fields.get(name).into_iter();
     let many = inner("properties").filter_map(Value::as_object).flatten().map(|(_, inner)| inner);
     let logical = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(inner).filter_map(Value::as_array).flatten();
     let one = ["items", "additionalProperties", "not"].into_iter().flat_map(inner);
-    fields.get("$schema").is_some_and(|dialect| dialect != "")
-        || many.chain(logical).chain(one).any(|inner| has_dialect(inner, depth + 1))
+    can(fields) || many.chain(logical).chain(one).any(|inner| any_schema(inner, depth + 1, can))
 }
 
 fn subresources(subresources: &Value, path: &Path) -> Errors {
@@ -274,8 +317,10 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
         let json_path = text(column, "jsonPath");
         if json_path.is_empty() {
             errors.push(Error::required(&at.child("JSONPath"), ""));
-        } else if let Err(error) = JsonPath::parse(json_path) {
-            errors.push(Error::invalid(&at.child("JSONPath"), json_path, error.to_string()));
+        } else if !json_path.starts_with('.') {
+            // What follows may be anything: a column that cannot be read is not shown.
+            let detail = "must be a simple json path starting with .";
+            errors.push(Error::invalid(&at.child("JSONPath"), json_path, detail));
         }
     }
     errors
@@ -285,6 +330,9 @@ fn selectable(version: &Value, path: &Path) -> Errors {
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     let schema = &version["schema"]["openAPIV3Schema"];
+    if version["schema"].is_null() && !list(version, "selectableFields").is_empty() {
+        return vec![Error::invalid(path, "", "may only be set when validations.schema is included")];
+    }
     for (i, field) in list(version, "selectableFields").iter().enumerate() {
         let at = path.index(i).child("jsonPath");
         let json_path = text(field, "jsonPath");
@@ -357,45 +405,6 @@ fn check_names(own: &Value, path: &Path) -> Errors {
     errors
 }
 
-fn conversion(own: &Value, path: &Path) -> Errors {
-    if !own.is_object() {
-        return Vec::new();
-    }
-    let mut errors = Vec::new();
-    let webhook = &own["webhook"];
-    match text(own, "strategy") {
-        "" => errors.push(Error::required(&path.child("strategy"), "")),
-        "None" => {
-            if webhook.is_object() {
-                let detail = "should not be set when strategy is not set to Webhook";
-                errors.push(Error::forbidden(&path.child("webhookClientConfig"), detail));
-            }
-        }
-        "Webhook" => {
-            let config = &webhook["clientConfig"];
-            let at = path.child("webhookClientConfig");
-            if !config.is_object() {
-                errors.push(Error::required(&at, "required when strategy is set to Webhook"));
-            } else if config.get("url").is_some() == config.get("service").is_some() {
-                errors.push(Error::required(&at, "exactly one of url or service is required"));
-            } else if let Some(url) = config["url"].as_str().filter(|url| !url.starts_with("https://")) {
-                let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-                errors.push(Error::invalid(&at.child("url"), url, detail));
-            }
-            let reviews = list(webhook, "conversionReviewVersions");
-            let at = path.child("conversionReviewVersions");
-            if reviews.is_empty() {
-                errors.push(Error::required(&at, ""));
-            } else if !reviews.iter().any(|version| version == "v1" || version == "v1beta1") {
-                let detail = "must include at least one of v1, v1beta1";
-                errors.push(Error::invalid(&at, json!(reviews), detail));
-            }
-        }
-        other => errors.push(Error::not_supported(&path.child("strategy"), other, &["None", "Webhook"])),
-    }
-    errors
-}
-
 fn stored_versions(crd: &Value) -> Errors {
     let path = Path::root("status").child("storedVersions");
     let stored = list(&crd["status"], "storedVersions");
@@ -418,26 +427,26 @@ fn stored_versions(crd: &Value) -> Errors {
 }
 
 /// Groups of Kubernetes itself want to know who approved an addition to them.
-fn approval(crd: &Value) -> Errors {
+fn approval(crd: &Value) -> Option<Error> {
     let group = text(&crd["spec"], "group");
     let protected = ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
     if !protected {
-        return Vec::new();
+        return None;
     }
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     let path = Path::root("metadata").child("annotations").key(ANNOTATION);
     match crd["metadata"]["annotations"].get(ANNOTATION).and_then(Value::as_str) {
-        Some(value) if value.starts_with("https://") || value.starts_with("unapproved") => Vec::new(),
-        Some(value) => vec![Error::invalid(
+        Some(value) if value.starts_with("https://") || value.starts_with("unapproved") => None,
+        Some(value) => Some(Error::invalid(
             &path,
             value,
             "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason \
              starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
-        )],
-        None => vec![Error::required(
+        )),
+        None => Some(Error::required(
             &path,
             "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
              https://github.com/kubernetes/enhancements/pull/1111",
-        )],
+        )),
     }
 }

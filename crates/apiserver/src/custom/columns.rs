@@ -12,42 +12,42 @@ pub struct Column {
     format: String,
     description: String,
     priority: i64,
-    path: Option<JsonPath>,
+    path: JsonPath,
 }
 
 impl Column {
-    /// Reads `additionalPrinterColumns`; without any there is the age.
+    /// Reads `additionalPrinterColumns`, up to one whose path cannot be read; without any there is the age.
     pub fn read(list: &Value) -> Vec<Column> {
-        let columns: Vec<Column> = list
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|column| {
-                let text = |name: &str| column[name].as_str().unwrap_or_default().to_owned();
-                let described = Some(text("description")).filter(|text| !text.is_empty());
-                let path = text("jsonPath");
-                Column {
-                    name: text("name"),
-                    kind: text("type"),
-                    format: text("format"),
-                    description: described
-                        .unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {path}")),
-                    priority: column["priority"].as_i64().unwrap_or(0),
-                    path: JsonPath::parse(&path).ok(),
-                }
-            })
-            .collect();
-        if !columns.is_empty() {
-            return columns;
+        match list.as_array() {
+            Some(columns) if !columns.is_empty() => columns.iter().map_while(Column::read_one).collect(),
+            _ => Column::age().into_iter().collect(),
         }
-        vec![Column {
+    }
+
+    fn read_one(column: &Value) -> Option<Column> {
+        let text = |name: &str| column[name].as_str().unwrap_or_default().to_owned();
+        let described = Some(text("description")).filter(|text| !text.is_empty());
+        let path = text("jsonPath");
+        Some(Column {
+            name: text("name"),
+            kind: text("type"),
+            format: text("format"),
+            path: JsonPath::parse(&path).ok()?,
+            description: described
+                .unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {path}")),
+            priority: column["priority"].as_i64().unwrap_or(0),
+        })
+    }
+
+    fn age() -> Option<Column> {
+        Some(Column {
             name: "Age".into(),
             kind: "date".into(),
             format: String::new(),
             description: "When the object was created".into(),
             priority: 0,
-            path: JsonPath::parse(".metadata.creationTimestamp").ok(),
-        }]
+            path: JsonPath::parse(".metadata.creationTimestamp").ok()?,
+        })
     }
 }
 
@@ -59,8 +59,7 @@ pub fn cells(columns: &[Column], object: &Value, now: i64) -> Vec<Value> {
 }
 
 fn cell(column: &Column, object: &Value, now: i64) -> Value {
-    let Some(path) = &column.path else { return Value::Null };
-    let Ok(found) = path.find(object) else { return Value::Null };
+    let Ok(found) = column.path.find(object) else { return Value::Null };
     let Some(first) = found.first().filter(|first| !first.is_null()) else { return Value::Null };
     match column.kind.as_str() {
         "integer" => first

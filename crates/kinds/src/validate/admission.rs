@@ -42,6 +42,11 @@ pub(super) fn webhooks(errors: &mut Errors, object: &At<'_>) {
     }
 }
 
+/// How a webhook of another kind is reached.
+pub fn webhook_client(errors: &mut Errors, path: &Path, config: &Value) {
+    client_config(errors, &At::new(config, path.clone()));
+}
+
 fn client_config(errors: &mut Errors, config: &At<'_>) {
     if config.has("url") == config.has("service") {
         return errors.required(&config.path, "exactly one of url or service is required");

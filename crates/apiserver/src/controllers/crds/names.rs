@@ -156,7 +156,7 @@ pub fn accept(crd: &Value, decision: &Decision, now: &str) -> Value {
         }
         None => {
             set("NamesAccepted", "True", "NoConflicts", "no conflicts found".into());
-            match condition(crd, "Established") || has_authorities(crd) {
+            match condition(crd, "Established") || crate::custom::check::has_authorities(crd) {
                 true => {
                     set("Established", "True", "InitialNamesAccepted", "the initial names have been accepted".into())
                 }
@@ -171,14 +171,6 @@ pub fn accept(crd: &Value, decision: &Decision, now: &str) -> Value {
     }
     status["acceptedNames"] = decision.names.clone();
     status
-}
-
-/// Whether the authorities that the conversion webhook is to be believed by can be read, if there are any.
-fn has_authorities(crd: &Value) -> bool {
-    use base64::Engine;
-    let bundle = crd["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
-    let read = |bytes: Vec<u8>| crate::webhook::is_bundle(&bytes);
-    bundle.is_empty() || base64::engine::general_purpose::STANDARD.decode(bundle).is_ok_and(read)
 }
 
 /// Whether a definition in one of Kubernetes' own groups says that it may be there; none of others do.
