@@ -123,6 +123,7 @@ impl Context {
         meta.insert("uid".into(), self.server.new_uid().into());
         let now = self.server.now();
         meta.insert("creationTimestamp".into(), now.clone().into());
+        resource.date(&mut object, &now);
         if tracked {
             resource.fill(&mut object);
         } else {
@@ -140,6 +141,7 @@ impl Context {
         self.mutate(&mut attributes).await?;
         let changed = attributes.reinvocation.wanted;
         if changed {
+            resource.date(&mut attributes.object, &now);
             // What the server gives is not for others to change; a name is.
             self.place(&mut attributes.object)?;
         }
@@ -159,6 +161,7 @@ impl Context {
         resource.prepare_create(&mut attributes.object);
         crate::plugins::complete(self, view, &mut attributes.object, &nothing, options.dry_run)?;
         let mut errors = resource.validate_create(&attributes.object);
+        errors.extend(resource.validate_empty("", &said));
         if errors.is_empty() {
             errors.extend(crate::plugins::unreadable(self, view, &attributes.object, &nothing));
         }
@@ -301,6 +304,7 @@ impl Context {
             meta.extend(kept.map(|value| (field.to_owned(), value)));
         }
         let now = self.server.now();
+        resource.date(&mut new, &now);
         if tracked {
             resource.fill(&mut new);
         } else {
@@ -312,6 +316,7 @@ impl Context {
         // is put back owns it nevertheless, unless the kind says otherwise.
         if !options.admitted {
             self.mutate(&mut attributes).await?;
+            resource.date(&mut attributes.object, &now);
         }
         resource.prepare_update(&self.info.subresource, &mut attributes.object, old, &now);
         resource.count_empty(&self.info.subresource, &said, &mut attributes.object, old);
@@ -320,6 +325,7 @@ impl Context {
         let mut warnings = Vec::new();
         let mut errors = crate::plugins::missing_rights(self, view, &attributes.object, old);
         errors.extend(resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings));
+        errors.extend(resource.validate_empty(&self.info.subresource, &said));
         if errors.is_empty() {
             errors.extend(crate::plugins::unreadable(self, view, &attributes.object, old));
         }

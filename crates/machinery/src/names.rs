@@ -123,6 +123,19 @@ pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     errors
 }
 
+/// Why a condition is as it is, in one word.
+pub fn condition_reason(text: &str) -> Vec<String> {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
+    let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    if begins && text.bytes().all(inner) && !text.ends_with([',', ':']) {
+        return Vec::new();
+    }
+    let rule = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric \
+                characters or '_,:', and must end with an alphanumeric character or '_'";
+    let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
+    vec![regex_error(rule, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples)]
+}
+
 /// A DNS label as in RFC 1035, which begins with a letter: names of Services.
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let mut errors = too_long(text, LABEL_MAX);

@@ -158,19 +158,21 @@ static DEVICE: LazyLock<Env> = LazyLock::new(|| {
     Env::templates().declare_schema("device", Arc::new(DeclType::object("kubernetes.DRADevice", fields)))
 });
 
+/// As many as are looked at: what has more of them is refused for that alone.
+const MOST_REQUESTS: usize = 32;
+const MOST_ALTERNATIVES: usize = 8;
+const MOST_SELECTORS: usize = 32;
+const LONGEST_EXPRESSION: usize = 10 * 1024;
+
+/// The items of a list that does not have too many.
+fn items<'a>(holder: &'a Value, name: &str, most: usize) -> &'a [Value] {
+    holder[name].as_array().filter(|list| list.len() <= most).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// What is wrong with the expressions of a class or claim that select devices.
 pub fn check(kind: &str, object: &Value) -> Errors {
     let mut errors = Errors::new();
     let spec = Path::root("spec");
-    let requests = |errors: &mut Errors, spec: &Value, path: &Path| {
-        for (at, request) in spec["devices"]["requests"].as_array().into_iter().flatten().enumerate() {
-            let path = path.child("devices").child("requests").index(at);
-            selectors(errors, &request["exactly"], &path.child("exactly"));
-            for (at, sub) in request["firstAvailable"].as_array().into_iter().flatten().enumerate() {
-                selectors(errors, sub, &path.child("firstAvailable").index(at));
-            }
-        }
-    };
     match kind {
         "DeviceClass" => selectors(&mut errors, &object["spec"], &spec),
         "ResourceClaim" => requests(&mut errors, &object["spec"], &spec),
@@ -180,12 +182,29 @@ pub fn check(kind: &str, object: &Value) -> Errors {
     errors
 }
 
+/// A request is for something, or for the first of some; one for both is refused whatever they are.
+fn requests(errors: &mut Errors, spec: &Value, path: &Path) {
+    for (at, request) in items(&spec["devices"], "requests", MOST_REQUESTS).iter().enumerate() {
+        let path = path.child("devices").child("requests").index(at);
+        let has_alternatives = request["firstAvailable"].as_array().is_some_and(|list| !list.is_empty());
+        match (request["exactly"].is_object(), has_alternatives) {
+            (true, false) => selectors(errors, &request["exactly"], &path.child("exactly")),
+            (false, true) => {
+                for (at, sub) in items(request, "firstAvailable", MOST_ALTERNATIVES).iter().enumerate() {
+                    selectors(errors, sub, &path.child("firstAvailable").index(at));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 fn selectors(errors: &mut Errors, holder: &Value, path: &Path) {
-    for (at, selector) in holder["selectors"].as_array().into_iter().flatten().enumerate() {
-        if !selector["cel"].is_object() {
+    for (at, selector) in items(holder, "selectors", MOST_SELECTORS).iter().enumerate() {
+        let source = selector["cel"]["expression"].as_str().unwrap_or_default();
+        if !selector["cel"].is_object() || source.len() > LONGEST_EXPRESSION {
             continue;
         }
-        let source = selector["cel"]["expression"].as_str().unwrap_or_default();
         let wrong = match DEVICE.compile(source) {
             Err(error) => format!("compilation failed: {error}"),
             Ok(program) => match program.output_type() {

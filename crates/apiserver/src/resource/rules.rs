@@ -19,6 +19,13 @@ impl Resource {
         }
     }
 
+    /// Fills in the defaults that are the time of a request.
+    pub fn date(&self, object: &mut Value, now: &str) {
+        if !self.is_custom() {
+            kinds::defaults::date(&self.group, &self.kind, object, now);
+        }
+    }
+
     /// Fills in the defaults of what a request has changed, before it is stored.
     pub fn default_part(&self, subresource: &str, object: &mut Value) {
         match &self.nature {
@@ -51,6 +58,15 @@ impl Resource {
             let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
             kinds::strategy::count_empty(&self.group, &self.kind, empty.map(|said| &*said.place), new, old);
         }
+    }
+
+    /// What is wrong with lists and maps that were sent empty.
+    pub fn validate_empty(&self, subresource: &str, said: &[Said]) -> field::Errors {
+        if !subresource.is_empty() || self.is_custom() {
+            return field::Errors::new();
+        }
+        let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
+        kinds::validate::empty(&self.group, &self.kind, empty.map(|said| &*said.place))
     }
 
     /// Whether fields that settling changed make an update of what is otherwise as before.
@@ -151,7 +167,11 @@ impl Resource {
             }
             Nature::BuiltIn(_) if subresource.is_empty() || subresource == "scale" => {
                 errors.extend(kinds::validate::update(&self.group, &self.kind, new, old));
-                if self.gk() == ("resource.k8s.io", "DeviceClass") && new["spec"] != old["spec"] {
+                let selects = match self.gk() {
+                    ("resource.k8s.io", "DeviceClass") => new["spec"] != old["spec"],
+                    gk => gk == ("resource.k8s.io", "ResourceClaimTemplate"),
+                };
+                if selects {
                     errors.extend(crate::plugins::devices::check(&self.kind, new));
                 }
                 if crate::policies::check::applies(&self.group)

@@ -66,5 +66,12 @@ pub fn tells_empty(group: &str, kind: &str, place: &str) -> bool {
         && matches!(place, "/spec/behavior/scaleUp/policies" | "/spec/behavior/scaleDown/policies")
 }
 
+/// Fills in since when things are there, for the kinds that say so: the time of the request, as in `metadata.creationTimestamp`.
+pub fn date(group: &str, kind: &str, object: &mut Value, now: &str) {
+    if (group, kind) == ("resource.k8s.io", "ResourceSlice") {
+        policy::device_taints(object, now);
+    }
+}
+
 #[cfg(test)]
 mod tests;

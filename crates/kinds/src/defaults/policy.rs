@@ -211,3 +211,11 @@ fn device_count(request: &mut serde_json::Map<String, Value>) {
         fill_int(request, "count", 1);
     }
 }
+
+pub(super) fn device_taints(slice: &mut Value, now: &str) {
+    for device in list_mut(slice, "spec.devices") {
+        for taint in list_mut(device, "taints").iter_mut().filter_map(Value::as_object_mut) {
+            fill(taint, "timeAdded", now);
+        }
+    }
+}

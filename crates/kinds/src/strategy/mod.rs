@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::value::{get, has, int, keep, remove, same, set};
 use special::{
-    add_stored_version, condition_times, data_sources, drop_device_fields, drop_max_unavailable, drop_topology,
-    generate_selector, kept_decisions, name_only_secrets, old_template_generation, own_label, own_namespace,
-    phase_transition, reset_status, served_here, stored_version, template_generation,
+    add_stored_version, condition_times, data_sources, drop_deallocated, drop_device_fields, drop_max_unavailable,
+    drop_topology, generate_selector, kept_decisions, name_only_secrets, old_template_generation, own_label,
+    own_namespace, phase_transition, reset_status, served_here, stored_version, template_generation,
 };
 
 /// What a kind's generation counts.
@@ -242,7 +242,6 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
             remove(new, "spec", "preventPodSchedulingIfMissing");
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
-        ("resource.k8s.io", "ResourceSlice") => drop_device_fields(new),
         ("apps", "StatefulSet") => drop_max_unavailable(new, old),
         ("apps", "DaemonSet") => {
             let changed = !same(get(new, "spec.template"), get(old, "spec.template"));
@@ -252,9 +251,11 @@ pub fn prepare_update(group: &str, kind: &str, new: &mut Value, old: &Value) {
         _ => {}
     }
     count_generation(group, kind, new, old);
-    if (group, kind) == ("discovery.k8s.io", "EndpointSlice") {
-        // what is dropped here counts as a change
-        drop_topology(new, old);
+    // what is dropped here counts as a change
+    match (group, kind) {
+        ("discovery.k8s.io", "EndpointSlice") => drop_topology(new, old),
+        ("resource.k8s.io", "ResourceSlice") => drop_device_fields(new),
+        _ => {}
     }
 }
 
@@ -285,6 +286,7 @@ pub fn prepare_status_update(group: &str, kind: &str, new: &mut Value, old: &Val
             kept_decisions(new, old);
             condition_times(new, old, now);
         }
+        ("resource.k8s.io", "ResourceClaim") => drop_deallocated(new, old),
         _ => {}
     }
 }

@@ -1,9 +1,11 @@
 //! What single kinds need beyond the common rules.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::set_or_remove;
-use crate::value::{get, has, list, list_mut, object_mut, remove, set, text};
+use crate::value::{get, get_mut, has, list, list_mut, object_mut, remove, set, text};
 
 pub(super) fn reset_status(group: &str, kind: &str, object: &mut Value) {
     let status = match (group, kind) {
@@ -233,5 +235,20 @@ pub(super) fn drop_max_unavailable(set_: &mut Value, old: &Value) {
     const AT: &str = "spec.updateStrategy.rollingUpdate";
     if !has(get(old, AT), "maxUnavailable") {
         remove(set_, AT, "maxUnavailable");
+    }
+}
+
+/// What drivers said of devices that a claim has no longer goes with them.
+pub(super) fn drop_deallocated(claim: &mut Value, old: &Value) {
+    let id = |device: &Value| ["driver", "pool", "device", "shareID"].map(|field| text(device, field).to_owned());
+    let allocated =
+        |claim: &Value| -> HashSet<_> { list(claim, "status.allocation.devices.results").iter().map(id).collect() };
+    let (before, now) = (allocated(old), allocated(claim));
+    let stays = |device: &Value| !before.contains(&id(device)) || now.contains(&id(device));
+    if let Some(devices) = get_mut(claim, "status.devices").and_then(Value::as_array_mut) {
+        devices.retain(stays);
+        if devices.is_empty() {
+            remove(claim, "status", "devices");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Rules that many kinds share: labels and selectors, node selectors, amounts of resources, paths.
 
-use conductor_machinery::field::{Errors, Path};
+use std::collections::HashSet;
+
+use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use conductor_machinery::names::ip::{Strictness, validate_cidr, validate_ip};
 use conductor_machinery::quantity::Quantity;
@@ -44,7 +46,7 @@ pub(super) fn annotations(errors: &mut Errors, at: &At<'_>) {
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > names::ANNOTATIONS_MAX {
-        errors.push(conductor_machinery::field::Error::too_long(&at.path, names::ANNOTATIONS_MAX));
+        errors.push(Error::too_long(&at.path, names::ANNOTATIONS_MAX));
     }
 }
 
@@ -95,6 +97,40 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
                 _ => true,
             }
         })
+}
+
+/// Conditions of the kind that most APIs have.
+pub(super) fn conditions(errors: &mut Errors, holder: &At<'_>) {
+    let mut types = HashSet::new();
+    for condition in holder.items("conditions") {
+        let kind = condition.text("type");
+        if !types.insert(kind) {
+            errors.duplicate(&condition.at("type"), kind);
+        }
+        qualified(errors, &condition.at("type"), kind);
+        let status = condition.text("status");
+        if !matches!(status, "True" | "False" | "Unknown") {
+            errors.not_supported(&condition.at("status"), status, &["False", "True", "Unknown"]);
+        }
+        if condition.int("observedGeneration") < 0 {
+            let detail = "must be greater than or equal to zero";
+            errors.invalid(&condition.at("observedGeneration"), condition.int("observedGeneration"), detail);
+        }
+        if !condition.has("lastTransitionTime") {
+            errors.required(&condition.at("lastTransitionTime"), "");
+        }
+        let (reason, path) = (condition.text("reason"), condition.at("reason"));
+        if reason.is_empty() {
+            errors.required(&path, "");
+        } else {
+            errors.each(&path, reason, names::condition_reason(reason));
+        }
+        for (field, most) in [("reason", 1024), ("message", 32 * 1024)] {
+            if condition.text(field).len() > most {
+                errors.push(Error::too_long(&condition.at(field), most));
+            }
+        }
+    }
 }
 
 /// Terms that select nodes, of which one has to match.
@@ -320,7 +356,7 @@ pub(super) fn csi_driver_name(errors: &mut Errors, path: &Path, name: &str) {
         return errors.required(path, "");
     }
     if name.len() > 63 {
-        errors.push(conductor_machinery::field::Error::too_long(path, 63));
+        errors.push(Error::too_long(path, 63));
     }
     errors.each(path, name, names::dns1123_subdomain(&name.to_lowercase()));
 }

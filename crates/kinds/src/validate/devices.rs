@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::at::{At, Report};
-use super::common::{csi_driver_name, is_extended, label, node_selector, subdomain, template_metadata};
-use super::slices::{binding_conditions, full_name, pool_name};
+use super::at::{At, IMMUTABLE, Report};
+use super::common::{csi_driver_name, is_extended, label, subdomain, template_metadata};
+use super::slices::full_name;
 
-const MOST_CONFIGS: usize = 32;
+pub(super) const MOST_CONFIGS: usize = 32;
 const LONGEST_EXPRESSION: usize = 10 * 1024;
 const LONGEST_PARAMETERS: usize = 10 * 1024;
 
@@ -47,8 +47,15 @@ pub(super) fn resource_claim_template(errors: &mut Errors, object: &At<'_>) {
     device_claim(errors, &spec.field("spec.devices"));
 }
 
+/// A spec stays as it is. A structure that is there and empty is not the same as none.
+pub(super) fn same_spec(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    if new.get("spec") != old.get("spec") {
+        errors.invalid(&new.at("spec"), new.get("spec").clone(), IMMUTABLE);
+    }
+}
+
 /// Requests by name, those they may choose from after a slash.
-fn request_names(claim: &At<'_>) -> Vec<String> {
+pub(super) fn request_names(claim: &At<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for request in claim.items("requests") {
         let name = request.text("name");
@@ -87,7 +94,7 @@ fn device_claim(errors: &mut Errors, claim: &At<'_>) {
     }
 }
 
-fn request_references(errors: &mut Errors, holder: &At<'_>, requests: &[String]) {
+pub(super) fn request_references(errors: &mut Errors, holder: &At<'_>, requests: &[String]) {
     if !at_most(errors, holder, "requests", 32) {
         return;
     }
@@ -97,7 +104,7 @@ fn request_references(errors: &mut Errors, holder: &At<'_>, requests: &[String])
     unique(errors, holder.items("requests").map(|item| (item.path.clone(), text_of(&item))));
 }
 
-fn request_reference(errors: &mut Errors, path: &Path, name: &str, requests: &[String]) {
+pub(super) fn request_reference(errors: &mut Errors, path: &Path, name: &str, requests: &[String]) {
     const DETAIL: &str =
         "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
     let parts: Vec<&str> = name.split('/').collect();
@@ -169,20 +176,24 @@ fn selectors(errors: &mut Errors, holder: &At<'_>) {
     }
 }
 
-fn configuration(errors: &mut Errors, config: &At<'_>) {
+pub(super) fn configuration(errors: &mut Errors, config: &At<'_>) {
     let opaque = config.field("opaque");
     if !opaque.exists() {
         return errors.required(&opaque.path, "");
     }
     csi_driver_name(errors, &opaque.at("driver"), opaque.text("driver"));
-    let parameters = opaque.field("parameters");
-    match parameters.value {
-        Value::Null => errors.required(&parameters.path, ""),
+    raw_object(errors, &opaque.field("parameters"));
+}
+
+/// An object that only a driver understands.
+pub(super) fn raw_object(errors: &mut Errors, at: &At<'_>) {
+    match at.value {
+        Value::Null => errors.required(&at.path, ""),
         value if value.to_string().len() > LONGEST_PARAMETERS => {
-            errors.push(Error::too_long(&parameters.path, LONGEST_PARAMETERS));
+            errors.push(Error::too_long(&at.path, LONGEST_PARAMETERS));
         }
         Value::Object(_) => {}
-        _ => errors.invalid(&parameters.path, "<value omitted>", "must be a valid JSON object"),
+        _ => errors.invalid(&at.path, "<value omitted>", "must be a valid JSON object"),
     }
 }
 
@@ -215,73 +226,5 @@ pub(super) fn device_class(errors: &mut Errors, object: &At<'_>) {
     let name = spec.text("extendedResourceName");
     if spec.has("extendedResourceName") && !is_extended(name) {
         errors.invalid(&spec.at("extendedResourceName"), name, "must be a valid extended resource name");
-    }
-}
-
-/// What a claim was given, and who uses it.
-pub(super) fn claim_status(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
-    let status = new.field("status");
-    if at_most(errors, &status, "reservedFor", 256) {
-        for consumer in status.items("reservedFor") {
-            for field in ["resource", "name", "uid"] {
-                errors.required_text(&consumer, field);
-            }
-        }
-        unique(errors, status.items("reservedFor").map(|one| (one.path.clone(), one.text("uid"))));
-    }
-    let allocation = status.field("allocation");
-    let reserved = status.list("reservedFor");
-    if !reserved.is_empty() {
-        let path = status.at("reservedFor");
-        let before = old.list("status.reservedFor");
-        if !allocation.exists() {
-            errors.forbidden(&path, "may not be specified when `allocated` is not set");
-        } else if new.has("metadata.deletionTimestamp") && reserved.iter().any(|one| !before.contains(one)) {
-            let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
-            errors.forbidden(&path, detail);
-        }
-    }
-    if allocation.exists() && old.has("status.allocation") {
-        errors.immutable(new, old, "status.allocation");
-    } else if allocation.exists() {
-        allocation_result(errors, &allocation, &request_names(&new.field("spec.devices")));
-    }
-    let allocated: Vec<[&str; 4]> = allocation.items("devices.results").map(|result| shared_id(&result)).collect();
-    for device in status.items("devices") {
-        csi_driver_name(errors, &device.at("driver"), device.text("driver"));
-        pool_name(errors, &device, "pool");
-        label(errors, &device.at("device"), device.text("device"));
-        if !allocated.contains(&shared_id(&device)) {
-            let [driver, pool, name, share] = shared_id(&device);
-            let shown = json!({"Driver": driver, "Pool": pool, "Device": name, "ShareID": share});
-            errors.invalid(&device.path, shown, "must be an allocated device in the claim");
-        }
-    }
-}
-
-fn shared_id<'a>(device: &At<'a>) -> [&'a str; 4] {
-    ["driver", "pool", "device", "shareID"].map(|field| device.text(field))
-}
-
-fn allocation_result(errors: &mut Errors, allocation: &At<'_>, requests: &[String]) {
-    let devices = allocation.field("devices");
-    if at_most(errors, &devices, "results", 32) {
-        for result in devices.items("results") {
-            request_reference(errors, &result.at("request"), result.text("request"), requests);
-            csi_driver_name(errors, &result.at("driver"), result.text("driver"));
-            pool_name(errors, &result, "pool");
-            label(errors, &result.at("device"), result.text("device"));
-            binding_conditions(errors, &result);
-        }
-    }
-    if at_most(errors, &devices, "config", 2 * MOST_CONFIGS) {
-        for config in devices.items("config") {
-            errors.required_one_of(&config, "source", &["FromClaim", "FromClass"]);
-            request_references(errors, &config, requests);
-            configuration(errors, &config);
-        }
-    }
-    if allocation.has("nodeSelector") {
-        node_selector(errors, &allocation.field("nodeSelector"));
     }
 }

@@ -9,6 +9,7 @@ mod apps;
 pub(crate) mod at;
 mod autoscaling;
 mod batch;
+mod claim_status;
 mod common;
 mod config;
 mod cron;
@@ -28,7 +29,7 @@ mod slices;
 mod sources;
 mod storage;
 
-use conductor_machinery::field::Errors;
+use conductor_machinery::field::{Errors, Path};
 use conductor_machinery::names::{self, NameRule};
 use serde_json::Value;
 
@@ -212,10 +213,10 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
             network::ip_address(e, n);
             e.immutable(n, o, "spec.parentRef");
         }
-        ("resource.k8s.io", "ResourceClaim") => e.immutable(n, o, "spec"),
+        ("resource.k8s.io", "ResourceClaim") => devices::same_spec(e, n, o),
         ("resource.k8s.io", "ResourceClaimTemplate") => {
             devices::resource_claim_template(e, n);
-            e.immutable(n, o, "spec");
+            devices::same_spec(e, n, o);
         }
         ("resource.k8s.io", "ResourceSlice") => slices::resource_slice(e, n, Some(o)),
         ("networking.k8s.io", "ServiceCIDR") => network::service_cidr_update(e, n, o),
@@ -298,7 +299,7 @@ pub fn status_update(group: &str, kind: &str, new: &Value, old: &Value) -> Error
         ("batch", "Job") => job_status::job_status_update(e, n, o),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::status_update(e, n),
         ("flowcontrol.apiserver.k8s.io", _) => flow::conditions(e, n),
-        ("resource.k8s.io", "ResourceClaim") => devices::claim_status(e, n, o),
+        ("resource.k8s.io", "ResourceClaim") => claim_status::claim_status(e, n, o),
         ("apiregistration.k8s.io", "APIService") => others::api_service_status(e, n),
         ("policy", "PodDisruptionBudget") => others::pod_disruption_budget_status_update(e, n),
         ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update(e, n, o),
@@ -325,6 +326,21 @@ pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Valu
             others::certificate_update(&mut errors, n, o, "approval");
         }
         _ => {}
+    }
+    errors
+}
+
+/// What is wrong with lists that were sent empty, by their JSON pointers: the metadata of templates may not have other fields than
+/// labels and annotations, be they empty.
+pub fn empty<'a>(group: &str, kind: &str, places: impl IntoIterator<Item = &'a str>) -> Errors {
+    let mut errors = Errors::new();
+    for place in places {
+        let Some((template, field)) = place.rsplit_once("/metadata/") else { continue };
+        let checked = (group, kind) == ("resource.k8s.io", "ResourceClaimTemplate") && template == "/spec"
+            || template.ends_with("/volumeClaimTemplate");
+        if checked && !matches!(field, "labels" | "annotations") {
+            errors.forbidden(&Path::from_pointer(place), "cannot be set");
+        }
     }
     errors
 }
