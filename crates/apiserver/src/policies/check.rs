@@ -114,7 +114,7 @@ fn policy(errors: &mut Errors, object: &Value) {
     let root = Path::root("spec");
     let params = spec["paramKind"].is_object();
     conditions(errors, &spec["matchConditions"], &root, &Compiler::new(params, false));
-    let mut compiler = Compiler::new(params, true);
+    let mut compiler = Compiler::new(params, list(&spec["variables"]).next().is_some());
     variables(errors, spec, &mut compiler);
     for (i, validation) in list(&spec["validations"]) {
         let path = root.child("validations").index(i);
