@@ -161,7 +161,7 @@ impl Context {
         resource.prepare_create(&mut attributes.object);
         crate::plugins::complete(self, view, &mut attributes.object, &nothing, options.dry_run)?;
         let mut errors = resource.validate_create(&attributes.object);
-        errors.extend(resource.validate_empty("", &said));
+        errors.extend(resource.validate_empty("", &attributes.object, &said));
         if errors.is_empty() {
             errors.extend(crate::plugins::unreadable(self, view, &attributes.object, &nothing));
         }
@@ -325,7 +325,7 @@ impl Context {
         let mut warnings = Vec::new();
         let mut errors = crate::plugins::missing_rights(self, view, &attributes.object, old);
         errors.extend(resource.validate_update(&self.info.subresource, &attributes.object, old, &mut warnings));
-        errors.extend(resource.validate_empty(&self.info.subresource, &said));
+        errors.extend(resource.validate_empty(&self.info.subresource, &attributes.object, &said));
         if errors.is_empty() {
             errors.extend(crate::plugins::unreadable(self, view, &attributes.object, old));
         }

@@ -450,3 +450,6 @@ fn approval(crd: &Value) -> Option<Error> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,12 +61,13 @@ impl Resource {
     }
 
     /// What is wrong with lists and maps that were sent empty.
-    pub fn validate_empty(&self, subresource: &str, said: &[Said]) -> field::Errors {
-        if !subresource.is_empty() || self.is_custom() {
+    pub fn validate_empty(&self, subresource: &str, object: &Value, said: &[Said]) -> field::Errors {
+        let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
+        let places: Vec<&str> = empty.map(|said| &*said.place).collect();
+        if places.is_empty() || !subresource.is_empty() || self.is_custom() {
             return field::Errors::new();
         }
-        let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
-        kinds::validate::empty(&self.group, &self.kind, empty.map(|said| &*said.place))
+        kinds::validate::empty(&self.group, &self.kind, object, &places)
     }
 
     /// Whether fields that settling changed make an update of what is otherwise as before.

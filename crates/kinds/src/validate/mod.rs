@@ -330,9 +330,8 @@ pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Valu
     errors
 }
 
-/// What is wrong with lists that were sent empty, by their JSON pointers: the metadata of templates may not have other fields than
-/// labels and annotations, be they empty.
-pub fn empty<'a>(group: &str, kind: &str, places: impl IntoIterator<Item = &'a str>) -> Errors {
+/// What is wrong with lists that were sent empty, by their JSON pointers: here and there they are not the same as none.
+pub fn empty(group: &str, kind: &str, object: &Value, places: &[&str]) -> Errors {
     let mut errors = Errors::new();
     for place in places {
         let Some((template, field)) = place.rsplit_once("/metadata/") else { continue };
@@ -341,6 +340,9 @@ pub fn empty<'a>(group: &str, kind: &str, places: impl IntoIterator<Item = &'a s
         if checked && !matches!(field, "labels" | "annotations") {
             errors.forbidden(&Path::from_pointer(place), "cannot be set");
         }
+    }
+    if (group, kind) == ("resource.k8s.io", "ResourceSlice") {
+        slices::empty(&mut errors, &At::root(object), places);
     }
     errors
 }

@@ -9,6 +9,8 @@ use super::at::{At, Report};
 use super::common::{csi_driver_name, label, node_selector, quantity, subdomain};
 use super::devices::{at_most, text_of, unique};
 
+const ONE_OF: &str = "only one of `sharedCounters` or `devices` is allowed";
+
 pub(super) fn pool_name(errors: &mut Errors, at: &At<'_>, name: &str) {
     let text = at.text(name);
     if text.is_empty() {
@@ -85,7 +87,7 @@ pub(super) fn resource_slice(errors: &mut Errors, object: &At<'_>, old: Option<&
         }
     }
     if spec.has("sharedCounters") && spec.has("devices") {
-        errors.invalid(&spec.path, "", "only one of `sharedCounters` or `devices` is allowed");
+        errors.invalid(&spec.path, "", ONE_OF);
     }
     let advanced = |device: At<'_>| !device.list("taints").is_empty() || !device.list("consumesCounters").is_empty();
     let most = if spec.items("devices").any(advanced) { 64 } else { 128 };
@@ -100,6 +102,16 @@ pub(super) fn resource_slice(errors: &mut Errors, object: &At<'_>, old: Option<&
             counters(errors, &set, "name");
         }
         unique(errors, spec.items("sharedCounters").map(|set| (set.path.clone(), set.text("name"))));
+    }
+}
+
+/// An empty list of the one is one too many beside the other.
+pub(super) fn empty(errors: &mut Errors, object: &At<'_>, places: &[&str]) {
+    let spec = object.field("spec");
+    let said = |field: &str| places.iter().any(|place| place.strip_prefix("/spec/") == Some(field));
+    let fields = ["sharedCounters", "devices"];
+    if fields.iter().any(|field| said(field)) && fields.iter().all(|field| said(field) || spec.has(field)) {
+        errors.invalid(&spec.path, "", ONE_OF);
     }
 }
 
