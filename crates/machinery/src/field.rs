@@ -50,15 +50,6 @@ impl Path {
         Path(format!("{}[{key}]", self.0))
     }
 
-    /// The place of a JSON pointer; numbers are taken for indexes.
-    pub fn from_pointer(pointer: &str) -> Self {
-        let steps = pointer.split('/').filter(|step| !step.is_empty());
-        steps.fold(Path::empty(), |path, step| match step.parse() {
-            Ok(index) => path.index(index),
-            Err(_) => path.child(&step.replace("~1", "/").replace("~0", "~")),
-        })
-    }
-
     /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -47,6 +47,15 @@ pub(super) fn resource_claim_template(errors: &mut Errors, object: &At<'_>) {
     device_claim(errors, &spec.field("spec.devices"));
 }
 
+/// The metadata of a template may not have other fields than labels and annotations, be they empty.
+pub(super) fn empty(errors: &mut Errors, template: &At<'_>, places: &[&str]) {
+    let metadata = template.field("spec.metadata");
+    let fields = places.iter().filter_map(|place| place.strip_prefix("/spec/metadata/"));
+    for field in fields.filter(|field| !matches!(*field, "labels" | "annotations")) {
+        errors.forbidden(&metadata.at(field), "cannot be set");
+    }
+}
+
 /// A spec stays as it is. A structure that is there and empty is not the same as none.
 pub(super) fn same_spec(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     if new.get("spec") != old.get("spec") {

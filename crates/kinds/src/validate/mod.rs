@@ -29,7 +29,7 @@ mod slices;
 mod sources;
 mod storage;
 
-use conductor_machinery::field::{Errors, Path};
+use conductor_machinery::field::Errors;
 use conductor_machinery::names::{self, NameRule};
 use serde_json::Value;
 
@@ -330,19 +330,13 @@ pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Valu
     errors
 }
 
-/// What is wrong with lists that were sent empty, by their JSON pointers: here and there they are not the same as none.
+/// What is wrong with lists that were sent empty, by their JSON pointers: for some kinds that is not the same as none.
 pub fn empty(group: &str, kind: &str, object: &Value, places: &[&str]) -> Errors {
     let mut errors = Errors::new();
-    for place in places {
-        let Some((template, field)) = place.rsplit_once("/metadata/") else { continue };
-        let checked = (group, kind) == ("resource.k8s.io", "ResourceClaimTemplate") && template == "/spec"
-            || template.ends_with("/volumeClaimTemplate");
-        if checked && !matches!(field, "labels" | "annotations") {
-            errors.forbidden(&Path::from_pointer(place), "cannot be set");
-        }
-    }
-    if (group, kind) == ("resource.k8s.io", "ResourceSlice") {
-        slices::empty(&mut errors, &At::root(object), places);
+    match (group, kind) {
+        ("resource.k8s.io", "ResourceClaimTemplate") => devices::empty(&mut errors, &At::root(object), places),
+        ("resource.k8s.io", "ResourceSlice") => slices::empty(&mut errors, &At::root(object), places),
+        _ => {}
     }
     errors
 }
