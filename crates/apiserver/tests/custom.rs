@@ -303,7 +303,7 @@ async fn bad_definitions_are_refused_with_their_paths() {
             "column",
             with(&|crd| {
                 crd["spec"]["versions"][0]["additionalPrinterColumns"] =
-                    json!([{"name": "A", "type": "string", "jsonPath": ".a["}])
+                    json!([{"name": "A", "type": "string", "jsonPath": "a"}])
             }),
             "spec.additionalPrinterColumns[0].JSONPath: Invalid value",
         ),
