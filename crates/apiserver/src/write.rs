@@ -158,6 +158,9 @@ impl Context {
         }
         attributes.shown = Default::default();
         let name = attributes.name.to_owned();
+        for warning in kinds::warnings::unprepared(&resource.group, &resource.kind, &attributes.object) {
+            self.warn(warning);
+        }
         resource.prepare_create(&mut attributes.object);
         crate::plugins::complete(self, view, &mut attributes.object, &nothing, options.dry_run)?;
         let mut errors = resource.validate_create(&attributes.object);

@@ -140,7 +140,6 @@ const EMPTY_IS_ABSENT: &[&str] = &[
     "overhead",
     "parameters",
     "requests",
-    "resources",
     "status",
     "strategy",
     "updateStrategy",

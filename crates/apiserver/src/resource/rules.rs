@@ -60,11 +60,11 @@ impl Resource {
         }
     }
 
-    /// What is wrong with lists and maps that were sent empty.
+    /// What is wrong with lists and maps that were sent empty: they are no part of the `object` any more.
     pub fn validate_empty(&self, subresource: &str, object: &Value, said: &[Said]) -> field::Errors {
         let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
         let places: Vec<&str> = empty.map(|said| &*said.place).collect();
-        if places.is_empty() || !subresource.is_empty() || self.is_custom() {
+        if places.is_empty() || self.is_custom() || !matches!(subresource, "" | "resize") {
             return field::Errors::new();
         }
         kinds::validate::empty(&self.group, &self.kind, object, &places)

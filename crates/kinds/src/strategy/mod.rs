@@ -7,7 +7,7 @@ mod pod;
 mod service;
 mod special;
 
-pub(crate) use pod::host_network;
+pub(crate) use pod::{app_armor_profile, host_network};
 pub(crate) use service::{is_external, wants_health_check};
 pub use special::TEMPLATE_GENERATION;
 
@@ -19,6 +19,10 @@ use special::{
     drop_topology, generate_selector, kept_decisions, name_only_secrets, old_template_generation, own_label,
     own_namespace, phase_transition, reset_status, served_here, stored_version, template_generation,
 };
+
+/// Where the spec of a Pod may be.
+pub(crate) const POD_SPECS: &[&str] =
+    &["spec", "template.spec", "spec.template.spec", "spec.jobTemplate.spec.template.spec"];
 
 /// What a kind's generation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,7 +335,7 @@ pub fn prepare_subresource_update(group: &str, kind: &str, subresource: &str, ne
 
 /// The specs of Pods, wherever they are.
 fn drop_disabled(object: &mut Value) {
-    for path in ["spec", "template.spec", "spec.template.spec", "spec.jobTemplate.spec.template.spec"] {
+    for path in POD_SPECS {
         if let Some(spec) = crate::value::get_mut(object, path) {
             pod::drop_disabled(spec);
         }

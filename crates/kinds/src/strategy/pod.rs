@@ -3,7 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::compute::quality_of_service;
-use crate::value::{flag, get, int, keep, list, list_mut, remove, set, text};
+use crate::value::{flag, get, has, int, keep, list, list_mut, remove, set, size, text};
+
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// So many bytes has the name of a profile.
+const APP_ARMOR_MAX: usize = 4095;
 
 /// 30 seconds or what the Pod or the request says; none for a Pod that no node runs or that has ended.
 pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
@@ -18,9 +22,9 @@ pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 
 /// Fields of features that are off in Kubernetes 1.36 are dropped without a word.
 pub(super) fn drop_disabled(spec: &mut Value) {
-    for containers in ["containers", "initContainers"] {
+    for containers in ["containers", "initContainers", "ephemeralContainers"] {
         for container in list_mut(spec, containers) {
-            remove(container, "lifecycle", "stopSignal");
+            drop_stop_signal(container);
         }
     }
     for volume in list_mut(spec, "volumes") {
@@ -30,6 +34,17 @@ pub(super) fn drop_disabled(spec: &mut Value) {
         }
     }
     remove(spec, "", "schedulingGroup");
+}
+
+/// The signal, and the lifecycle that says nothing else.
+fn drop_stop_signal(container: &mut Value) {
+    if !has(container, "lifecycle.stopSignal") {
+        return;
+    }
+    remove(container, "lifecycle", "stopSignal");
+    if size(container, "lifecycle") == 0 {
+        remove(container, "", "lifecycle");
+    }
 }
 
 pub(super) fn prepare_create(pod: &mut Value) {
@@ -57,6 +72,38 @@ pub(super) fn prepare_create(pod: &mut Value) {
     }
     for constraint in list_mut(pod, "spec.topologySpreadConstraints") {
         merge_label_keys(constraint, &labels);
+    }
+    if text(pod, "spec.os.name") != "windows" {
+        armor_by_annotations(pod);
+    }
+}
+
+/// What annotations say of AppArmor is written into the fields, where it is not what the Pod says for all.
+fn armor_by_annotations(pod: &mut Value) {
+    let shared = get(pod, "spec.securityContext.appArmorProfile").clone();
+    let notes = get(pod, "metadata.annotations").clone();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in list_mut(pod, &format!("spec.{list}")) {
+            let said = notes.get(format!("{APP_ARMOR}{}", text(container, "name"))).and_then(Value::as_str);
+            if let Some(profile) = said.and_then(app_armor_profile)
+                && profile != shared
+                && !has(container, "securityContext.appArmorProfile")
+            {
+                set(container, "securityContext", "appArmorProfile", profile);
+            }
+        }
+    }
+}
+
+/// The profile that an annotation means, if it means any.
+pub(crate) fn app_armor_profile(said: &str) -> Option<Value> {
+    match said {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => said
+            .strip_prefix("localhost/")
+            .filter(|name| !name.is_empty() && name.trim() == *name && name.len() <= APP_ARMOR_MAX)
+            .map(|name| json!({"type": "Localhost", "localhostProfile": name})),
     }
 }
 

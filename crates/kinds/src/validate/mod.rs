@@ -33,6 +33,7 @@ use conductor_machinery::field::Errors;
 use conductor_machinery::names::{self, NameRule};
 use serde_json::Value;
 
+use crate::strategy::POD_SPECS;
 use at::{At, Report};
 
 /// What an object of the kind may be called.
@@ -330,13 +331,19 @@ pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Valu
     errors
 }
 
-/// What is wrong with lists that were sent empty, by their JSON pointers: for some kinds that is not the same as none.
+/// What is wrong with lists and maps that were sent empty, by their JSON pointers: for some kinds that is not the same as none.
 pub fn empty(group: &str, kind: &str, object: &Value, places: &[&str]) -> Errors {
     let mut errors = Errors::new();
     match (group, kind) {
         ("resource.k8s.io", "ResourceClaimTemplate") => devices::empty(&mut errors, &At::root(object), places),
         ("resource.k8s.io", "ResourceSlice") => slices::empty(&mut errors, &At::root(object), places),
-        _ => {}
+        _ => {
+            for path in POD_SPECS {
+                let start = format!("/{}/", path.replace('.', "/"));
+                let within = places.iter().filter_map(|place| place.strip_prefix(&start));
+                pod::empty(&mut errors, &At::root(object).field(path), within);
+            }
+        }
     }
     errors
 }

@@ -29,6 +29,16 @@ pub fn deprecated_api(group: &str, version: &str, kind: &str) -> Option<&'static
     }
 }
 
+/// Warnings about a new object as it was sent, before what follows from it is written into it.
+pub fn unprepared(group: &str, kind: &str, object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let at = At::root(object);
+    if (group, kind) == ("", "Pod") && at.text("spec.os.name") != "windows" {
+        pod::armor(&mut warnings, &at.field("spec"), &at.field("metadata.annotations"));
+    }
+    warnings
+}
+
 /// Warnings about a new object.
 pub fn create(group: &str, kind: &str, object: &Value) -> Vec<String> {
     let at = At::root(object);

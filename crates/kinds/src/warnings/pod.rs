@@ -8,6 +8,7 @@ use conductor_machinery::names::ip::ip_warning;
 use serde_json::Value;
 
 use super::{claim_spec, deprecated_keys, deprecated_label, fractional_bytes};
+use crate::strategy::app_armor_profile;
 use crate::validate::at::At;
 
 const CONTAINERS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
@@ -58,7 +59,10 @@ pub(super) fn pod(warnings: &mut Vec<String>, at: &At<'_>, is_template: bool) {
         warnings.push(format!("{}: {SECCOMP}", notes.path.key(pod_seccomp)));
     }
     for container in all_containers(&spec) {
-        self::container(warnings, &container, &notes, is_template && !spec.has("securityContext.appArmorProfile"));
+        self::container(warnings, &container, &notes);
+    }
+    if is_template {
+        armor(warnings, &spec, &notes);
     }
     ports(warnings, &spec);
     if spec.int("terminationGracePeriodSeconds") < 0 {
@@ -228,16 +232,25 @@ fn overlapping(by_path: &BTreeMap<String, Vec<usize>>, path: &str) -> Vec<usize>
     found
 }
 
-fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>, warn_app_armor: bool) {
+/// Annotations that say of AppArmor what no field does.
+pub(super) fn armor(warnings: &mut Vec<String>, spec: &At<'_>, notes: &At<'_>) {
+    let shared = spec.get("securityContext.appArmorProfile");
+    let own = |container: &At<'_>| container.has("securityContext.appArmorProfile");
+    for container in all_containers(spec).into_iter().filter(|container| !own(container)) {
+        let key = format!("container.apparmor.security.beta.kubernetes.io/{}", container.text("name"));
+        let Some(said) = notes.value.get(&key).and_then(Value::as_str) else { continue };
+        if app_armor_profile(said).as_ref() != Some(shared) {
+            let path = notes.path.key(&key);
+            warnings.push(format!("{path}: deprecated since v1.30; use the \"appArmorProfile\" field instead"));
+        }
+    }
+}
+
+fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>) {
     let name = container.text("name");
     let seccomp = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
     if !container.has("securityContext.seccompProfile") && notes.value.get(&seccomp).is_some() {
         warnings.push(format!("{}: {SECCOMP}", notes.path.key(&seccomp)));
-    }
-    let armor = format!("container.apparmor.security.beta.kubernetes.io/{name}");
-    if warn_app_armor && !container.has("securityContext.appArmorProfile") && notes.value.get(&armor).is_some() {
-        let path = notes.path.key(&armor);
-        warnings.push(format!("{path}: deprecated since v1.30; use the \"appArmorProfile\" field instead"));
     }
     for resource in ["memory", "ephemeral-storage"] {
         for field in ["limits", "requests"] {

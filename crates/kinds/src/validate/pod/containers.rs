@@ -1,11 +1,12 @@
 //! Containers of a Pod: names, images, ports, probes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use conductor_machinery::field::{Error, Errors};
 use conductor_machinery::names;
 use serde_json::Value;
 
+use super::claims::claim_names;
 use super::environment::environment;
 use super::mounts::{devices, mounts};
 use super::volumes::Volumes;
@@ -18,7 +19,7 @@ pub(super) fn containers(errors: &mut Errors, spec: &At<'_>, volumes: &Volumes<'
     if spec.list("containers").is_empty() {
         errors.required(&spec.at("containers"), "");
     }
-    let claims: Vec<&str> = spec.list("resourceClaims").iter().map(|claim| crate::value::text(claim, "name")).collect();
+    let claims = claim_names(spec);
     let mut names: HashSet<&str> = HashSet::new();
     for container in spec.items("containers") {
         common(errors, spec, &container, volumes, &claims);
@@ -96,7 +97,7 @@ fn ephemeral_container(errors: &mut Errors, container: &At<'_>, targets: &HashSe
     }
 }
 
-fn common(errors: &mut Errors, spec: &At<'_>, container: &At<'_>, volumes: &Volumes<'_>, claims: &[&str]) {
+fn common(errors: &mut Errors, spec: &At<'_>, container: &At<'_>, volumes: &Volumes<'_>, claims: &BTreeSet<&str>) {
     match container.text("name") {
         "" => errors.required(&container.at("name"), ""),
         name => label(errors, &container.at("name"), name),

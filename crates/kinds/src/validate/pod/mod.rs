@@ -1,5 +1,7 @@
 //! Pods and the Pod templates of other kinds.
 
+mod annotations;
+mod claims;
 mod containers;
 mod environment;
 mod mounts;
@@ -8,8 +10,9 @@ mod security;
 mod status;
 mod update;
 mod volumes;
+mod windows;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
@@ -21,14 +24,14 @@ use super::common::{
     resource_amount, resource_name, subdomain,
 };
 use crate::compute::aggregate;
+use annotations::{pod_annotations, profiles_agree};
+use claims::{claim_names, resource_claims, used_claims};
 
 pub(super) use scheduling::tolerations;
 pub(super) use status::pod_status_update;
 pub(super) use update::{ephemeral_containers_update, pod_update, resize_update};
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const NO_POD_CLAIMS: &str = "claims may not be set for Resources at pod-level";
 
 /// All lists of containers a Pod has.
 pub(super) const CONTAINERS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
@@ -42,6 +45,7 @@ pub(super) fn pod_create(errors: &mut Errors, pod: &At<'_>) {
     if !spec.text("nodeName").is_empty() && !spec.list("schedulingGates").is_empty() {
         errors.forbidden(&spec.at("nodeName"), "cannot be set until all schedulingGates have been cleared");
     }
+    profiles_agree(errors, &pod.field("metadata.annotations"), &spec);
 }
 
 /// What holds for a Pod at any time.
@@ -68,32 +72,6 @@ fn pod_object(errors: &mut Errors, pod: &At<'_>) {
     }
 }
 
-fn pod_annotations(errors: &mut Errors, at: &At<'_>, spec: &At<'_>) {
-    let annotation = |key: &str| at.value.get(key).and_then(Value::as_str);
-    if let Some(value) = annotation(MIRROR)
-        && spec.text("nodeName").is_empty()
-    {
-        errors.invalid(&at.path.key(MIRROR), value, "must set spec.nodeName if mirror pod annotation is set");
-    }
-    for (key, profile) in at.value.as_object().into_iter().flatten() {
-        let Some(name) = key.strip_prefix(APP_ARMOR) else { continue };
-        let profile = profile.as_str().unwrap_or("");
-        let known = CONTAINERS.iter().any(|list| spec.items(list).any(|container| container.text("name") == name));
-        if !known {
-            errors.invalid(&at.path.key(key), name, "container not found");
-        }
-        if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with("localhost/") {
-            errors.invalid(&at.path.key(key), profile, format!("invalid AppArmor profile name: {profile:?}"));
-        }
-    }
-    if let Some(cost) = annotation(DELETION_COST) {
-        let canonical = cost == "0" || cost.starts_with(|first: char| matches!(first, '-' | '1'..='9'));
-        if !canonical || cost.parse::<i32>().is_err() {
-            errors.invalid(&at.path.key(DELETION_COST), cost, "must be a 32bit integer");
-        }
-    }
-}
-
 /// A Pod template.
 pub(super) fn template(errors: &mut Errors, at: &At<'_>) {
     labels(errors, &At::new(at.get("metadata.labels"), at.at("labels")));
@@ -102,6 +80,7 @@ pub(super) fn template(errors: &mut Errors, at: &At<'_>) {
     let spec = at.field("spec");
     pod_annotations(errors, &notes, &spec);
     pod_spec(errors, &spec, None);
+    profiles_agree(errors, &notes, &spec);
     if !spec.list("ephemeralContainers").is_empty() {
         errors.forbidden(&spec.at("ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }
@@ -147,6 +126,7 @@ fn pod_spec(errors: &mut Errors, spec: &At<'_>, pod: Option<&At<'_>>) {
         }
     }
     scheduling::topology_spread(errors, spec);
+    windows::host_process(errors, spec);
     security::host_users(errors, spec);
     host_names(errors, spec);
     if !spec.text("serviceAccountName").is_empty() {
@@ -267,41 +247,8 @@ fn dns_config(errors: &mut Errors, spec: &At<'_>) {
     }
 }
 
-fn resource_claims(errors: &mut Errors, spec: &At<'_>) {
-    let mut seen = HashSet::new();
-    for claim in spec.items("resourceClaims") {
-        let name = claim.text("name");
-        if name.is_empty() {
-            errors.required(&claim.at("name"), "");
-        } else if seen.contains(&name) {
-            errors.duplicate(&claim.at("name"), name);
-        } else {
-            label(errors, &claim.at("name"), name);
-            seen.insert(name);
-        }
-        let fields = ["resourceClaimName", "resourceClaimTemplateName"];
-        match fields.iter().filter(|field| claim.has(field)).count() {
-            0 => {
-                let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-                errors.invalid(&claim.path, claim.value.clone(), detail);
-            }
-            2 => {
-                let detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-                errors.invalid(&claim.path, claim.value.clone(), detail);
-            }
-            _ => {}
-        }
-        for field in fields.into_iter().filter(|field| claim.has(field)) {
-            subdomain(errors, &claim.at(field), claim.text(field));
-        }
-    }
-}
-
 /// Requests and limits of a container (or, with `pod_level`, of the Pod itself).
-/// As many names are shown where all would be told.
-const SHOWN: usize = 64;
-
-fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, claims: &[&str]) {
+fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, claims: &BTreeSet<&str>) {
     let mut huge = false;
     let mut compute = false;
     for field in ["limits", "requests"] {
@@ -329,30 +276,7 @@ fn resource_requirements(errors: &mut Errors, at: &At<'_>, pod_level: bool, clai
     if huge && !compute {
         errors.forbidden(&at.path, "HugePages require cpu or memory");
     }
-    let (mut seen, known): (HashSet<_>, HashSet<&str>) = (HashSet::new(), claims.iter().copied().collect());
-    for claim in at.items("claims") {
-        let name = claim.text("name");
-        if name.is_empty() {
-            errors.required(&claim.path, "");
-            continue;
-        }
-        let key = (name, claim.text("request"));
-        if seen.contains(&key) {
-            errors.duplicate(&claim.path, name);
-        }
-        seen.insert(key);
-        if !known.contains(name) {
-            let mut error = Error::not_found(&claim.path, name);
-            error.detail = if claims.is_empty() {
-                "must be one of the names in pod.spec.resourceClaims which is empty".to_owned()
-            } else {
-                // each of the wrong ones shows them all
-                let shown = claims.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-                format!("must be one of the names in pod.spec.resourceClaims: {shown}")
-            };
-            errors.push(error);
-        }
-    }
+    used_claims(errors, at, claims);
 }
 
 fn within_limit(errors: &mut Errors, at: &At<'_>, name: &str, request: &Value) {
@@ -394,9 +318,9 @@ fn pod_resources(errors: &mut Errors, spec: &At<'_>) {
         return errors.forbidden(&at.path, "may not be set for a windows pod");
     }
     if at.has("claims") {
-        errors.forbidden(&at.at("claims"), "claims may not be set for Resources at pod-level");
+        errors.forbidden(&at.at("claims"), NO_POD_CLAIMS);
     }
-    resource_requirements(errors, &at, true, &[]);
+    resource_requirements(errors, &at, true, &claim_names(spec));
     for (name, sum) in aggregate(spec.value, "requests") {
         if let Some(own) = at.get("requests").get(&name).map(quantity)
             && sum > own
@@ -416,6 +340,13 @@ fn pod_resources(errors: &mut Errors, spec: &At<'_>) {
     }
 }
 
+/// A Pod as a whole may not even claim nothing.
+pub(super) fn sent_no_claims(errors: &mut Errors, spec: &At<'_>) {
+    if spec.text("os.name") != "windows" {
+        errors.forbidden(&spec.at("resources.claims"), NO_POD_CLAIMS);
+    }
+}
+
 /// A binding of a Pod to a node.
 pub(super) fn binding(errors: &mut Errors, object: &At<'_>) {
     let target = object.field("target");
@@ -426,5 +357,5 @@ pub(super) fn binding(errors: &mut Errors, object: &At<'_>) {
 }
 
 fn static_pod_error(detail: &str) -> Errors {
-    vec![Error::forbidden(&Path::empty(), detail)]
+    vec![Error::forbidden(&Path::empty().key(""), detail)]
 }

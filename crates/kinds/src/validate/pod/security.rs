@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use conductor_machinery::field::{Error, Errors};
 use conductor_machinery::names;
 
-use super::CONTAINERS;
+use super::{CONTAINERS, windows};
 use crate::validate::at::{At, Report};
 use crate::validate::common::descending_path;
 
@@ -35,8 +35,9 @@ pub(super) fn pod_security_context(errors: &mut Errors, spec: &At<'_>) {
     sysctls(errors, spec, &at);
     errors.one_of(&at, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
     profiles(errors, &at);
+    windows::options(errors, &at);
     errors.one_of(&at, "supplementalGroupsPolicy", &["Merge", "Strict"]);
-    errors.one_of(&at, "seLinuxChangePolicy", &["MountOption", "Recursive"]);
+    errors.one_of(&at, "seLinuxChangePolicy", &["Recursive"]);
 }
 
 pub(super) fn security_context(errors: &mut Errors, spec: &At<'_>, at: &At<'_>) {
@@ -63,6 +64,7 @@ pub(super) fn security_context(errors: &mut Errors, spec: &At<'_>, at: &At<'_>) 
         }
     }
     profiles(errors, at);
+    windows::options(errors, at);
 }
 
 /// Seccomp and AppArmor profiles.

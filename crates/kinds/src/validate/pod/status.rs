@@ -1,12 +1,13 @@
 //! What a Pod's status may say, and become.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use conductor_machinery::field::{Error, Errors, Path};
 use conductor_machinery::names;
 use serde_json::Value;
 
-use super::update::mirror;
+use super::annotations::annotation_updates;
 use crate::validate::at::{At, IMMUTABLE, Report};
 use crate::validate::common::{ip, label, subdomain};
 use crate::value::{get, list, text};
@@ -17,7 +18,7 @@ const HEALTH: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 const MESSAGE_MAX: usize = 1024;
 
 pub(crate) fn pod_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
-    mirror(errors, new, old);
+    annotation_updates(errors, new, old);
     let status = new.field("status");
     for condition in status.items("conditions") {
         if condition.int("observedGeneration") < 0 {
@@ -212,8 +213,17 @@ fn addresses(errors: &mut Errors, new: &At<'_>, old: &At<'_>, field: &str) {
     for (i, address) in now.iter().enumerate() {
         ip(errors, &path.index(i), address, &before);
     }
-    let six = now.iter().filter(|address| address.contains(':')).count();
-    if now.len() > 1 && (six != 1 || now.len() > 2) {
+    if now.len() < 2 {
+        return;
+    }
+    let parsed: Vec<Option<IpAddr>> = now.iter().map(|address| names::ip::parse(address)).collect();
+    let wrong = parsed.iter().position(Option::is_none);
+    if let Some(wrong) = wrong {
+        let why = format!("failed to check for dual stack with error:invalid IP[{wrong}]: {}", now[wrong]);
+        errors.push(Error::internal(&path, why));
+    }
+    let six = parsed.iter().flatten().filter(|address| address.to_canonical().is_ipv6()).count();
+    if wrong.is_some() || six != 1 || now.len() > 2 {
         let detail = "may specify no more than one IP for each IP family";
         errors.invalid(&path, new.get(&format!("status.{field}")).clone(), detail);
     }

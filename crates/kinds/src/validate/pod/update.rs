@@ -1,10 +1,13 @@
 //! What may change in a Pod once it is there: little.
 
+use std::collections::BTreeMap;
+
 use conductor_machinery::field::Errors;
 use conductor_machinery::names;
 use serde_json::Value;
 
-use super::{MIRROR, pod_object, scheduling, static_pod_error};
+use super::annotations::{MIRROR, annotation_updates};
+use super::{pod_object, scheduling, static_pod_error};
 use crate::compute::quality_of_service;
 use crate::validate::at::{At, Report, same_field};
 use crate::value::{annotation, get, keep, list, list_mut, remove, same, set, text};
@@ -16,7 +19,7 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
 
 pub(crate) fn pod_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     pod_object(errors, new);
-    mirror(errors, new, old);
+    annotation_updates(errors, new, old);
     let (spec, old_spec) = (new.field("spec"), old.field("spec"));
     for kind in ["containers", "initContainers"] {
         if spec.list(kind).len() != old_spec.list(kind).len() {
@@ -39,9 +42,13 @@ pub(crate) fn pod_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
         _ => {}
     }
     added_tolerations(errors, &spec, &old_spec);
-    let before: Vec<&str> = old_spec.list("schedulingGates").iter().map(|gate| text(gate, "name")).collect();
-    for gate in spec.items("schedulingGates").filter(|gate| !before.contains(&gate.text("name"))) {
-        let detail = format!("only deletion is allowed, but found new scheduling gate '{}'", gate.text("name"));
+    let mut gates: BTreeMap<&str, At<'_>> =
+        spec.items("schedulingGates").map(|gate| (gate.text("name"), gate)).collect();
+    for before in old_spec.list("schedulingGates") {
+        gates.remove(text(before, "name"));
+    }
+    for (name, gate) in gates {
+        let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
         errors.forbidden(&gate.at("name"), &detail);
     }
     if same(spec.value, old_spec.value) {
@@ -64,17 +71,6 @@ pub(crate) fn pod_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     }
     if !same(&munged, old_spec.value) {
         errors.forbidden(&spec.path, UPDATABLE);
-    }
-}
-
-pub(super) fn mirror(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
-    let path = new.at("metadata.annotations").key(MIRROR);
-    match (annotation(new.value, MIRROR), annotation(old.value, MIRROR)) {
-        (now, Some(before)) if now != Some(before) => {
-            errors.forbidden(&path, "may not remove or update mirror pod annotation");
-        }
-        (Some(_), None) => errors.forbidden(&path, "may not add mirror pod annotation"),
-        _ => {}
     }
 }
 
@@ -143,6 +139,7 @@ fn only_added(new: &Value, old: &Value) -> bool {
 
 pub(crate) fn ephemeral_containers_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     pod_object(errors, new);
+    annotation_updates(errors, new, old);
     if annotation(old.value, MIRROR).is_some() {
         *errors = static_pod_error("static pods do not support ephemeral containers");
         return;
@@ -167,6 +164,10 @@ pub(crate) fn resize_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
         return;
     }
     let (spec, old_spec) = (new.field("spec"), old.field("spec"));
+    if old_spec.text("os.name") == "windows" {
+        *errors = static_pod_error("windows pods cannot be resized");
+        return;
+    }
     if quality_of_service(spec.value) != quality_of_service(old_spec.value) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.invalid(&spec.path, new.text("status.qosClass"), detail);
