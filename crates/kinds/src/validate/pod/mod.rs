@@ -5,6 +5,7 @@ mod claims;
 mod containers;
 mod environment;
 mod mounts;
+mod resize;
 mod scheduling;
 mod security;
 mod status;
@@ -27,9 +28,10 @@ use crate::compute::aggregate;
 use annotations::{pod_annotations, profiles_agree};
 use claims::{claim_names, resource_claims, used_claims};
 
+pub(super) use resize::resize_update;
 pub(super) use scheduling::tolerations;
 pub(super) use status::pod_status_update;
-pub(super) use update::{ephemeral_containers_update, pod_update, resize_update};
+pub(super) use update::{ephemeral_containers_update, pod_update};
 
 const NO_POD_CLAIMS: &str = "claims may not be set for Resources at pod-level";
 

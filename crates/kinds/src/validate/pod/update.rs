@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use super::annotations::{MIRROR, annotation_updates};
 use super::{pod_object, scheduling, static_pod_error};
-use crate::compute::quality_of_service;
-use crate::validate::at::{At, Report, same_field};
+use crate::validate::at::{At, Report};
 use crate::value::{annotation, get, keep, list, list_mut, remove, same, set, text};
 
 /// What clients are told they may change.
@@ -154,57 +153,5 @@ pub(crate) fn ephemeral_containers_update(errors: &mut Errors, new: &At<'_>, old
             }
             Some(_) => {}
         }
-    }
-}
-
-pub(crate) fn resize_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
-    pod_object(errors, new);
-    if annotation(old.value, MIRROR).is_some() {
-        *errors = static_pod_error("static pods cannot be resized");
-        return;
-    }
-    let (spec, old_spec) = (new.field("spec"), old.field("spec"));
-    if old_spec.text("os.name") == "windows" {
-        *errors = static_pod_error("windows pods cannot be resized");
-        return;
-    }
-    if quality_of_service(spec.value) != quality_of_service(old_spec.value) {
-        let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.invalid(&spec.path, new.text("status.qosClass"), detail);
-    }
-    let mut munged = spec.value.clone();
-    for kind in ["containers", "initContainers"] {
-        if spec.list(kind).len() != old_spec.list(kind).len() {
-            let detail = format!("{kind} may not be added or removed on resize");
-            return errors.forbidden(&spec.at(kind), &detail);
-        }
-        for (container, before) in spec.items(kind).zip(old_spec.list(kind)) {
-            if container.text("name") != text(before, "name") {
-                errors.forbidden(&container.at("name"), &format!("{kind} may not be renamed or reordered on resize"));
-            }
-            for field in ["requests", "limits"] {
-                let asked = container.get("resources").get(field);
-                let kept = crate::value::entries(before, &format!("resources.{field}"))
-                    .all(|(name, _)| asked.is_some_and(|asked| asked.get(name).is_some()));
-                if !kept {
-                    let path = container.at("resources").child(field);
-                    errors.forbidden(&path, &format!("resource {field} cannot be removed"));
-                }
-            }
-        }
-        for (container, before) in list_mut(&mut munged, kind).iter_mut().zip(old_spec.list(kind)) {
-            for field in ["requests", "limits"] {
-                for resource in ["cpu", "memory"] {
-                    let path = format!("resources.{field}");
-                    match get(before, &path).get(resource) {
-                        Some(amount) => set(container, &path, resource, amount.clone()),
-                        None => remove(container, &path, resource),
-                    }
-                }
-            }
-        }
-    }
-    if !same_field("spec", &munged, old_spec.value) {
-        errors.forbidden(&spec.path, "only cpu and memory resources are mutable");
     }
 }
