@@ -64,7 +64,7 @@ impl Resource {
     pub fn validate_empty(&self, subresource: &str, object: &Value, said: &[Said]) -> field::Errors {
         let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
         let places: Vec<&str> = empty.map(|said| &*said.place).collect();
-        if places.is_empty() || self.is_custom() || !matches!(subresource, "" | "resize") {
+        if places.is_empty() || self.is_custom() || !matches!(subresource, "" | "resize" | "ephemeralcontainers") {
             return field::Errors::new();
         }
         kinds::validate::empty(&self.group, &self.kind, object, &places)

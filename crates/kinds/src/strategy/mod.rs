@@ -197,7 +197,10 @@ pub fn prepare_create(group: &str, kind: &str, object: &mut Value) {
         ("", "PersistentVolumeClaim") => data_sources(object, None),
         ("", "Service") => service::prepare_create(object),
         ("", "ServiceAccount") => name_only_secrets(object),
-        ("", "Node") => remove(object, "spec", "configSource"),
+        ("", "Node") => {
+            remove(object, "spec", "configSource");
+            remove(object, "status", "config");
+        }
         ("batch", "Job") => generate_selector(object),
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             for field in ["username", "uid", "groups", "extra"] {
@@ -281,6 +284,7 @@ pub fn prepare_status_update(group: &str, kind: &str, new: &mut Value, old: &Val
     set_or_remove(new, "metadata", "generation", get(old, "metadata.generation").clone());
     match (group, kind) {
         ("", "Pod") => pod::prepare_status_update(new, old),
+        ("", "Node") if !has(old, "status.config") => remove(new, "status", "config"),
         ("", "PersistentVolume") => phase_transition(new, old, now),
         ("apps", "Deployment") => {
             set_or_remove(new, "metadata", "labels", get(old, "metadata.labels").clone());

@@ -15,6 +15,9 @@ pub(super) fn node(errors: &mut Errors, object: &At<'_>) {
     taints(errors, object);
     node_resources(errors, object);
     declared_features(errors, object);
+    if let Some(swap) = object.maybe_int("status.nodeInfo.swap.capacity").filter(|swap| *swap <= 0) {
+        errors.invalid(&object.at("metadata.nodeSwapStatus.capacity"), swap, "must be greater than zero");
+    }
     let blocks = object.list("spec.podCIDRs");
     for block in object.items("spec.podCIDRs") {
         cidr(errors, &block.path, block.value.as_str().unwrap_or(""), &[]);
@@ -44,12 +47,11 @@ pub(super) fn node(errors: &mut Errors, object: &At<'_>) {
 pub(super) fn node_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
     node_resources(errors, new);
     declared_features(errors, new);
-    let mut seen: Vec<&Value> = Vec::new();
+    let mut seen = HashSet::new();
     for address in new.items("status.addresses") {
-        if seen.contains(&address.value) {
+        if !seen.insert((address.text("type"), address.text("address"))) {
             errors.duplicate(&address.path, address.value.clone());
         }
-        seen.push(address.value);
     }
     let path = new.at("spec.podCIDRs");
     let (now, before) = (new.list("spec.podCIDRs"), old.list("spec.podCIDRs"));

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use conductor_machinery::field::{Error, Errors};
 use conductor_machinery::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::claims::claim_names;
 use super::environment::environment;
@@ -13,6 +13,23 @@ use super::volumes::Volumes;
 use super::{resource_requirements, security};
 use crate::validate::at::{At, Report};
 use crate::validate::common::{PROTOCOLS, label, port_number_or_name};
+
+const NO_POLICY: &str = "must specify restartPolicy when restart rules are used";
+
+const EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
+
+/// What containers that are there for a look have none of.
+const NOT_EPHEMERAL: &[&str] = &[
+    "ports",
+    "resources",
+    "resizePolicy",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "restartPolicy",
+    "restartPolicyRules",
+];
 
 /// Checks the containers of all three kinds.
 pub(super) fn containers(errors: &mut Errors, spec: &At<'_>, volumes: &Volumes<'_>) {
@@ -30,7 +47,7 @@ pub(super) fn containers(errors: &mut Errors, spec: &At<'_>, volumes: &Volumes<'
     host_ports(errors, spec.items("containers"));
     for container in spec.items("initContainers") {
         common(errors, spec, &container, volumes, &claims);
-        restart_policy(errors, &container);
+        restart_policy_before_others(errors, &container);
         if !container.text("name").is_empty() {
             unique(errors, &mut names, &container);
         }
@@ -79,21 +96,28 @@ fn ephemeral_container(errors: &mut Errors, container: &At<'_>, targets: &HashSe
     if !target.is_empty() && !targets.contains(&target) {
         errors.push(Error::not_found(&container.at("targetContainerName"), target));
     }
-    let detail = "cannot be set for an Ephemeral Container";
-    for field in ["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "restartPolicy"]
-    {
-        let value = container.get(field);
-        let empty = value.as_object().is_some_and(|map| map.is_empty()) || value.as_array().is_some_and(Vec::is_empty);
-        if container.has(field) && !empty {
-            errors.forbidden(&container.at(field), detail);
-        }
+    for field in NOT_EPHEMERAL.iter().filter(|field| is_set(container, field)) {
+        errors.forbidden(&container.at(field), EPHEMERAL);
     }
     for mount in container.items("volumeMounts") {
         for field in ["subPath", "subPathExpr"] {
             if !mount.text(field).is_empty() {
-                errors.forbidden(&mount.at(field), detail);
+                errors.forbidden(&mount.at(field), EPHEMERAL);
             }
         }
+    }
+}
+
+fn is_set(container: &At<'_>, field: &str) -> bool {
+    let value = container.get(field);
+    let empty = value.as_array().is_some_and(Vec::is_empty) || (field == "resources" && *value == json!({}));
+    container.has(field) && !empty
+}
+
+/// An empty list was sent, of which nothing is left.
+pub(super) fn empty(errors: &mut Errors, container: &At<'_>, field: &str) {
+    if NOT_EPHEMERAL.contains(&field) && !is_set(container, field) {
+        errors.forbidden(&container.at(field), EPHEMERAL);
     }
 }
 
@@ -179,11 +203,20 @@ fn resize_policy(errors: &mut Errors, spec: &At<'_>, container: &At<'_>) {
     }
 }
 
+/// Without a policy nobody looks at the rules of what runs before the others.
+fn restart_policy_before_others(errors: &mut Errors, container: &At<'_>) {
+    if container.has("restartPolicy") {
+        restart_policy(errors, container);
+    } else if !container.list("restartPolicyRules").is_empty() {
+        errors.required(&container.at("restartPolicy"), NO_POLICY);
+    }
+}
+
 fn restart_policy(errors: &mut Errors, container: &At<'_>) {
     let rules = container.list("restartPolicyRules").len();
     if !container.has("restartPolicy") {
         if rules > 0 {
-            errors.required(&container.at("restartPolicy"), "must specify restartPolicy when restart rules are used");
+            errors.required(&container.at("restartPolicy"), NO_POLICY);
         }
     } else {
         errors.one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"]);

@@ -342,10 +342,22 @@ fn pod_resources(errors: &mut Errors, spec: &At<'_>) {
     }
 }
 
-/// A Pod as a whole may not even claim nothing.
-pub(super) fn sent_no_claims(errors: &mut Errors, spec: &At<'_>) {
-    if spec.text("os.name") != "windows" {
-        errors.forbidden(&spec.at("resources.claims"), NO_POD_CLAIMS);
+/// A Pod as a whole may not even claim nothing, and containers that are there for a look have not even none.
+pub(super) fn empty<'a>(errors: &mut Errors, spec: &At<'_>, places: impl Iterator<Item = &'a str>) {
+    let mut seen = HashSet::new();
+    for place in places {
+        if place == "resources/claims" && spec.text("os.name") != "windows" {
+            errors.forbidden(&spec.at("resources.claims"), NO_POD_CLAIMS);
+        }
+        let mut steps = place.split('/');
+        if let (Some("ephemeralContainers"), Some(index), Some(field)) = (steps.next(), steps.next(), steps.next())
+            && let Ok(index) = index.parse()
+            && let Some(container) = spec.list("ephemeralContainers").get(index)
+            && seen.insert((index, field))
+        {
+            let at = At::new(container, spec.at("ephemeralContainers").index(index));
+            containers::empty(errors, &at, field);
+        }
     }
 }
 

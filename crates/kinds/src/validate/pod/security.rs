@@ -83,9 +83,11 @@ fn profiles(errors: &mut Errors, at: &At<'_>) {
         let path = profile.at("localhostProfile");
         let needed = format!("must be set when {what} type is Localhost");
         if profile.text("type") != "Localhost" {
-            if profile.has("localhostProfile") {
-                let detail = format!("can only be set when {what} type is Localhost");
-                errors.invalid(&path, profile.get("localhostProfile").clone(), detail);
+            // an AppArmor profile of no type, or of one that is not known, has no other mistakes
+            let told = what == "seccomp" || types.contains(&profile.text("type"));
+            if profile.has("localhostProfile") && told {
+                let shown = if what == "seccomp" { profile.value } else { profile.get("localhostProfile") };
+                errors.invalid(&path, shown.clone(), format!("can only be set when {what} type is Localhost"));
             }
         } else if !profile.has("localhostProfile") {
             errors.required(&path, &needed);
