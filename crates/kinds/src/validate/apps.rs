@@ -176,7 +176,23 @@ pub(super) fn daemon_set(errors: &mut Errors, object: &At<'_>) {
 }
 
 pub(super) fn stateful_set(errors: &mut Errors, object: &At<'_>, old: Option<&At<'_>>) {
-    let spec = object.field("spec");
+    let count = errors.len();
+    set_spec(errors, &object.field("spec"), old.is_some(), true);
+    let Some(old) = old else { return };
+    if errors.len() > count {
+        // what was wrong already does not keep anybody from changing the rest
+        let mut before = Errors::new();
+        set_spec(&mut before, &old.field("spec"), true, true);
+        if !before.is_empty() {
+            errors.truncate(count);
+            set_spec(errors, &object.field("spec"), true, false);
+        }
+    }
+    stateful_set_changes(errors, object, old);
+}
+
+/// The spec of a StatefulSet, of its Pod template the labels and annotations only unless it is asked for `whole`.
+fn set_spec(errors: &mut Errors, spec: &At<'_>, is_update: bool, whole: bool) {
     match spec.text("podManagementPolicy") {
         "" => errors.required(&spec.at("podManagementPolicy"), ""),
         "OrderedReady" | "Parallel" => {}
@@ -210,7 +226,7 @@ pub(super) fn stateful_set(errors: &mut Errors, object: &At<'_>, old: Option<&At
             errors.not_supported(&retention.at(field), retention.text(field), &["Retain", "Delete"]);
         }
     }
-    if old.is_none() {
+    if !is_update {
         for claim in spec.items("volumeClaimTemplates") {
             claim_spec(errors, &claim.field("spec"));
         }
@@ -219,19 +235,16 @@ pub(super) fn stateful_set(errors: &mut Errors, object: &At<'_>, old: Option<&At
         }
     }
     for field in ["replicas", "minReadySeconds", "ordinals.start"] {
-        errors.not_negative(&spec, field);
+        errors.not_negative(spec, field);
     }
-    selector(errors, &spec, "statefulset");
-    if is_usable(errors, &spec, "") {
-        set_template(errors, &spec);
+    selector(errors, spec, "statefulset");
+    if is_usable(errors, spec, "") {
+        set_template(errors, spec, whole);
     }
     endless(errors, &spec.field("template"), "StatefulSet");
-    if let Some(old) = old {
-        stateful_set_changes(errors, object, old);
-    }
 }
 
-fn set_template(errors: &mut Errors, spec: &At<'_>) {
+fn set_template(errors: &mut Errors, spec: &At<'_>, whole: bool) {
     template_matches(errors, spec);
     // Pods get host names of their own, and a volume for each template of a claim.
     let mut template = spec.get("template").clone();
@@ -247,7 +260,11 @@ fn set_template(errors: &mut Errors, spec: &At<'_>) {
         set(&mut template, "spec", "volumes", volumes);
     }
     let at = At::new(&template, spec.at("template"));
-    pod::template(errors, &at);
+    if whole {
+        pod::template(errors, &at);
+    }
+    // as in Kubernetes, which looks at these twice
+    pod::template_notes(errors, &at);
 }
 
 fn stateful_set_changes(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {

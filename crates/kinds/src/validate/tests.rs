@@ -20,6 +20,22 @@ fn pod() -> Value {
     pod
 }
 
+#[test]
+fn a_stateful_set_with_an_old_mistake_can_be_changed() {
+    let mut old = json!({"metadata": {"name": "s", "namespace": "n"}, "spec": {
+        "serviceName": "", "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}}});
+    defaults::apply("apps", "StatefulSet", &mut old);
+    let said = |new: &Value, old: &Value| lines(update("apps", "StatefulSet", new, old));
+    let mut wrong = old.clone();
+    wrong["spec"]["template"]["spec"]["dnsPolicy"] = "Other".into();
+    assert_eq!(said(&old, &old), [""; 0]);
+    assert_eq!(said(&wrong, &old).len(), 1);
+    let mut scaled = wrong.clone();
+    scaled["spec"]["replicas"] = 3.into();
+    assert_eq!(said(&scaled, &wrong), [""; 0]);
+}
+
 /// Changes a Pod through a resource or subresource and compares what is said about it.
 fn check_change(old: Value, change: impl FnOnce(&mut Value), subresource: &str, expected: &[&str]) {
     let mut new = old.clone();

@@ -76,16 +76,21 @@ fn pod_object(errors: &mut Errors, pod: &At<'_>) {
 
 /// A Pod template.
 pub(super) fn template(errors: &mut Errors, at: &At<'_>) {
-    labels(errors, &At::new(at.get("metadata.labels"), at.at("labels")));
-    let notes = At::new(at.get("metadata.annotations"), at.at("annotations"));
-    annotations(errors, &notes);
-    let spec = at.field("spec");
-    pod_annotations(errors, &notes, &spec);
+    let (spec, notes) = (at.field("spec"), template_notes(errors, at));
     pod_spec(errors, &spec, None);
     profiles_agree(errors, &notes, &spec);
     if !spec.list("ephemeralContainers").is_empty() {
         errors.forbidden(&spec.at("ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }
+}
+
+/// The labels and annotations of a Pod template; it returns these.
+pub(super) fn template_notes<'a>(errors: &mut Errors, at: &At<'a>) -> At<'a> {
+    labels(errors, &At::new(at.get("metadata.labels"), at.at("labels")));
+    let notes = At::new(at.get("metadata.annotations"), at.at("annotations"));
+    annotations(errors, &notes);
+    pod_annotations(errors, &notes, &at.field("spec"));
+    notes
 }
 
 /// The spec of a Pod (`pod` is it) or of a template.
