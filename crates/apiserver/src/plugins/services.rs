@@ -212,18 +212,25 @@ fn full() -> Status {
 
 /// Those of a new Service: one port number with several protocols has one node port, unless they name others.
 fn first_ports(ports: &mut Ports<'_>, list: &mut [Value], every: bool) -> Result<Option<Error>, Status> {
+    let number = |port: &Value| port["port"].as_i64().unwrap_or(0);
     let named: BTreeSet<i64> = list.iter().filter_map(node_port).collect();
+    let mut wishes: BTreeMap<i64, i64> = BTreeMap::new();
+    for port in list.iter() {
+        if let Some(wanted) = node_port(port) {
+            wishes.entry(number(port)).or_insert(wanted);
+        }
+    }
     let mut given: BTreeMap<i64, i64> = BTreeMap::new();
     for at in 0..list.len() {
         let wanted = node_port(&list[at]);
         if wanted.is_none() && !every {
             continue;
         }
-        let number = list[at]["port"].as_i64().unwrap_or(0);
+        let number = number(&list[at]);
         let sibling = given.get(&number).copied();
         let asked = match sibling {
             Some(_) => wanted.filter(|wanted| sibling != Some(*wanted)),
-            None => list.iter().filter(|port| port["port"].as_i64().unwrap_or(0) == number).find_map(node_port),
+            None => wishes.get(&number).copied(),
         };
         if let Some(asked) = asked
             && let Err(why) = ports.take(asked)

@@ -154,35 +154,42 @@ fn volumes(warnings: &mut Vec<String>, spec: &At<'_>) {
     }
 }
 
-/// As many warnings about files at the same place are given.
-const MOST: usize = 1000;
+/// As many warnings about files at the same place are given: of n files there can be n² pairs.
+const MOST: usize = 64;
+/// Nobody limits the names of what a volume is made of, nor its paths: no more of a name is shown, and no longer path is looked at.
+const LONGEST: usize = 256;
+
+/// A name of something else, as it is shown.
+fn quoted(name: &str) -> String {
+    format!("{:?}", name.chars().take(LONGEST).collect::<String>())
+}
 
 /// Two files of one volume at the same place.
 fn overlapping_paths(warnings: &mut Vec<String>, volume: &At<'_>) {
-    let name = volume.text("name");
+    let name = quoted(volume.text("name"));
     let (map, secret) = (volume.field("configMap"), volume.field("secret"));
     for (what, source) in [
-        (format!("ConfigMap {:?}", map.text("name")), map),
-        (format!("Secret {:?}", secret.text("secretName")), secret),
+        (format!("ConfigMap {}", quoted(map.text("name"))), map),
+        (format!("Secret {}", quoted(secret.text("secretName"))), secret),
         ("DownwardAPI".to_owned(), volume.field("downwardAPI")),
     ] {
-        let mut files = Files::of(format!("volume {name:?} ({what})"));
-        paths(&source).for_each(|path| files.add(warnings, path, ""));
+        let mut files = Files::of(format!("volume {name} ({what})"));
+        files.add(warnings, String::new(), paths(&source));
     }
-    let mut files = Files::of(format!("volume {name:?} (Projected)"));
+    let mut files = Files::of(format!("volume {name} (Projected)"));
+    let mut empty = false;
     for source in volume.field("projected").items("sources") {
-        if source.value.as_object().is_none_or(|source| source.values().all(Value::is_null)) {
+        if !empty && source.value.as_object().is_none_or(|source| source.values().all(Value::is_null)) {
+            empty = true;
             warnings.push(format!("{} has no sources provided", files.whose));
         }
-        let (map, secret) = (source.field("configMap"), source.field("secret"));
-        let [map_name, secret_name] =
-            [("ConfigMap", &map), ("Secret", &secret)].map(|(kind, at)| format!("{kind} {:?}", at.text("name")));
-        paths(&map).for_each(|path| files.add(warnings, path, &map_name));
-        paths(&secret).for_each(|path| files.add(warnings, path, &secret_name));
-        paths(&source.field("downwardAPI")).for_each(|path| files.add(warnings, path, "DownwardAPI"));
-        if source.has("serviceAccountToken") {
-            files.add(warnings, source.text("serviceAccountToken.path"), "ServiceAccountToken");
+        for (kind, field) in [("ConfigMap", "configMap"), ("Secret", "secret")] {
+            let at = source.field(field);
+            files.add(warnings, format!(" ({kind} {})", quoted(at.text("name"))), paths(&at));
         }
+        files.add(warnings, " (DownwardAPI)".to_owned(), paths(&source.field("downwardAPI")));
+        let token = source.has("serviceAccountToken").then(|| source.text("serviceAccountToken.path"));
+        files.add(warnings, " (ServiceAccountToken)".to_owned(), token.into_iter());
     }
 }
 
@@ -192,41 +199,44 @@ fn paths<'a>(source: &At<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
 }
 
 /// Files of one volume.
-struct Files {
+struct Files<'a> {
     whose: String,
-    seen: Vec<String>,
-    by_path: BTreeMap<String, Vec<usize>>,
+    sources: Vec<String>,
+    /// Each with the number of its source.
+    seen: Vec<(&'a str, usize)>,
+    by_path: BTreeMap<&'a str, Vec<usize>>,
 }
 
-impl Files {
+impl<'a> Files<'a> {
     fn of(whose: String) -> Self {
-        Files { whose, seen: Vec::new(), by_path: BTreeMap::new() }
+        Files { whose, sources: Vec::new(), seen: Vec::new(), by_path: BTreeMap::new() }
     }
 
-    fn add(&mut self, warnings: &mut Vec<String>, path: &str, source: &str) {
-        let path = path.trim_end_matches('/');
-        if path.is_empty() {
-            return;
-        }
-        let shown = if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") };
-        for other in overlapping(&self.by_path, path) {
-            // more than anyone reads, and of n files there can be n² pairs
-            if warnings.len() >= MOST {
-                return;
+    fn add(&mut self, warnings: &mut Vec<String>, source: String, paths: impl Iterator<Item = &'a str>) {
+        self.sources.push(source);
+        let paths = paths.map(|path| path.trim_end_matches('/'));
+        for path in paths.filter(|path| !path.is_empty() && path.len() <= LONGEST) {
+            let file = (path, self.sources.len() - 1);
+            let show = |(path, source): (&str, usize)| format!("{path:?}{}", self.sources[source]);
+            for other in overlapping(&self.by_path, path) {
+                if warnings.len() >= MOST {
+                    return;
+                }
+                let pair = format!("{} with {}", show(file), show(self.seen[other]));
+                warnings.push(format!("{}: overlapping paths: {pair}", self.whose));
             }
-            warnings.push(format!("{}: overlapping paths: {shown} with {}", self.whose, self.seen[other]));
+            self.by_path.entry(path).or_default().push(self.seen.len());
+            self.seen.push(file);
         }
-        self.by_path.entry(path.to_owned()).or_default().push(self.seen.len());
-        self.seen.push(shown);
     }
 }
 
 /// Which of the files are at a path, above it or below it, as they came.
-fn overlapping(by_path: &BTreeMap<String, Vec<usize>>, path: &str) -> Vec<usize> {
+fn overlapping(by_path: &BTreeMap<&str, Vec<usize>>, path: &str) -> Vec<usize> {
     let above = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path]);
     let mut found: Vec<usize> = above.filter_map(|above| by_path.get(above)).flatten().copied().collect();
     let inside = format!("{path}/");
-    let below = by_path.range(inside.clone()..).take_while(|(below, _)| below.starts_with(&inside));
+    let below = by_path.range(&*inside..).take_while(|(below, _)| below.starts_with(&inside));
     found.extend(below.flat_map(|(_, at)| at));
     found.sort_unstable();
     found
@@ -280,8 +290,37 @@ fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>) {
     }
 }
 
+/// Ports of one number and protocol, by where on the node they are.
+#[derive(Default)]
+struct Ports<'a> {
+    all: Vec<At<'a>>,
+    by_number: BTreeMap<i64, Vec<usize>>,
+    by_place: BTreeMap<(i64, &'a str), Vec<usize>>,
+}
+
+impl<'a> Ports<'a> {
+    /// Those that one at this place is mistaken for, as they came.
+    fn like(&self, number: i64, address: &str) -> Vec<&At<'a>> {
+        let of_number = |number| self.by_number.get(&number).into_iter().flatten();
+        let at = |address| self.by_place.get(&(number, address)).into_iter().flatten();
+        let mut found: Vec<usize> = match (number, address) {
+            (0, _) => (0..self.all.len()).collect(),
+            (_, "") => of_number(0).chain(of_number(number)).copied().collect(),
+            _ => of_number(0).chain(at("")).chain(at(address)).copied().collect(),
+        };
+        found.sort_unstable();
+        found.into_iter().map(|at| &self.all[at]).collect()
+    }
+
+    fn add(&mut self, number: i64, address: &'a str, port: At<'a>) {
+        self.by_number.entry(number).or_default().push(self.all.len());
+        self.by_place.entry((number, address)).or_default().push(self.all.len());
+        self.all.push(port);
+    }
+}
+
 fn ports(warnings: &mut Vec<String>, spec: &At<'_>) {
-    let mut known: BTreeMap<(i64, &str), Vec<At<'_>>> = BTreeMap::new();
+    let mut known: BTreeMap<(i64, &str), Ports<'_>> = BTreeMap::new();
     let containers = all_containers(spec);
     for port in containers.iter().flat_map(|container| container.items("ports")) {
         let (address, number) = (port.text("hostIP"), port.int("hostPort"));
@@ -295,20 +334,20 @@ fn ports(warnings: &mut Vec<String>, spec: &At<'_>) {
             warnings.push(format!("{}: hostIP set without hostPort: {shown}", port.path));
         }
         let others = known.entry((port.int("containerPort"), port.text("protocol"))).or_default();
-        for other in others.iter() {
-            let (other_address, other_number) = (other.text("hostIP"), other.int("hostPort"));
-            let what = if address == other_address && number == other_number {
-                "duplicate"
-            } else if number == 0 || other_number == 0 {
-                "overlapping"
-            } else if number == other_number && address.is_empty() != other_address.is_empty() {
-                "dangerously ambiguous"
-            } else {
-                continue;
-            };
-            warnings.push(format!("{}: {what} port definition with {}", port.path, other.path));
+        // of n ports there can be n² pairs, each of which is warned of
+        if warnings.len() < MOST {
+            for other in others.like(number, address).into_iter().take(MOST) {
+                let what = if address == other.text("hostIP") && number == other.int("hostPort") {
+                    "duplicate"
+                } else if number == 0 || other.int("hostPort") == 0 {
+                    "overlapping"
+                } else {
+                    "dangerously ambiguous"
+                };
+                warnings.push(format!("{}: {what} port definition with {}", port.path, other.path));
+            }
         }
-        others.push(port);
+        others.add(number, address, port);
     }
     let mut names: BTreeMap<&str, Path> = BTreeMap::new();
     for port in containers.iter().flat_map(|container| container.items("ports")) {

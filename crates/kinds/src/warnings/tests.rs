@@ -25,3 +25,22 @@ fn changes_of_pods_and_of_good_addresses_are_silent() {
     assert_eq!(status_update("", "Pod", &status), [expected]);
     assert!(deprecated_api("", "v1", "Endpoints").is_some() && deprecated_api("", "v1", "Pod").is_none());
 }
+
+#[test]
+fn no_more_is_warned_of_than_anyone_reads() {
+    let items: Vec<Value> = (0..2000).map(|i| json!({"key": "k", "path": format!("a/{}", i % 2)})).collect();
+    let name = "n".repeat(100_000);
+    let source = json!({"configMap": {"name": name, "items": items}});
+    let ports: Vec<Value> =
+        (0..2000).map(|i| json!({"containerPort": 80, "protocol": "TCP", "hostPort": i % 2})).collect();
+    for spec in [
+        json!({"containers": [{"name": "c", "image": "i", "ports": ports}]}),
+        json!({"containers": [], "volumes": [{"name": "v", "projected": {"sources": [source, source]}}]}),
+        json!({"containers": [], "volumes": [{"name": "v", "configMap": source["configMap"]}]}),
+        json!({"containers": [], "volumes": [{"name": "v", "projected": {"sources": vec![json!({}); 2000]}}]}),
+    ] {
+        let warnings = create("", "Pod", &json!({"metadata": {"name": "p"}, "spec": spec}));
+        assert!((1..200).contains(&warnings.len()), "{}", warnings.len());
+        assert!(warnings.iter().all(|warning| warning.len() < 2000), "{warnings:?}");
+    }
+}

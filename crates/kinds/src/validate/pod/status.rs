@@ -1,6 +1,6 @@
 //! What a Pod's status may say, and become.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use conductor_machinery::field::{Error, Errors, Path};
@@ -68,10 +68,11 @@ pub(crate) fn pod_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>)
         ("initContainerStatuses", Some("initContainers")),
         ("ephemeralContainerStatuses", None),
     ] {
+        let own = containers.map(|list| by_name(new.field("spec").list(list)));
         for container in status.items(statuses) {
             user(errors, &container, new.text("spec.os.name"));
-            match containers {
-                Some(list) => devices(errors, &container, new.field("spec").list(list)),
+            match &own {
+                Some(own) => devices(errors, &container, own.get(container.text("name")).copied()),
                 None if container.list("allocatedResourcesStatus").is_empty() => {}
                 None => {
                     let path = container.at("allocatedResourcesStatus");
@@ -80,6 +81,11 @@ pub(crate) fn pod_status_update(errors: &mut Errors, new: &At<'_>, old: &At<'_>)
             }
         }
     }
+}
+
+/// Containers by their names, the first of each.
+fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
+    containers.iter().rev().map(|own| (text(own, "name"), own)).collect()
 }
 
 /// Who a container runs as.
@@ -101,18 +107,22 @@ fn user(errors: &mut Errors, container: &At<'_>, system: &str) {
 }
 
 /// How the devices are that a container has.
-fn devices(errors: &mut Errors, container: &At<'_>, containers: &[Value]) {
-    let own = containers.iter().find(|own| text(own, "name") == container.text("name"));
+fn devices(errors: &mut Errors, container: &At<'_>, own: Option<&Value>) {
+    if container.list("allocatedResourcesStatus").is_empty() {
+        return;
+    }
+    let claimed: HashSet<String> = own.map(claimed_devices).unwrap_or_default();
     for resource in container.items("allocatedResourcesStatus") {
         let name = resource.text("name");
-        let (has, detail): (fn(&Value, &str) -> bool, _) = if name.starts_with("claim:") {
+        let (has, detail) = if name.starts_with("claim:") {
             let detail = "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
                 'claim:<claimName>' if request is empty";
-            (claims_device, detail)
+            (claimed.contains(name), detail)
         } else {
-            (requests_device, "must match one of the container's resource requests")
+            let requested = own.is_some_and(|own| get(own, "resources.requests").get(name).is_some());
+            (requested, "must match one of the container's resource requests")
         };
-        if own.is_some_and(|own| !has(own, name)) {
+        if own.is_some() && !has {
             errors.invalid(&resource.at("name"), name, detail);
         }
         let mut seen = HashSet::new();
@@ -134,24 +144,23 @@ fn devices(errors: &mut Errors, container: &At<'_>, containers: &[Value]) {
     }
 }
 
-fn requests_device(container: &Value, name: &str) -> bool {
-    get(container, "resources.requests").get(name).is_some()
-}
-
-fn claims_device(container: &Value, name: &str) -> bool {
-    list(container, "resources.claims").iter().any(|claim| match text(claim, "request") {
-        "" => name == format!("claim:{}", text(claim, "name")),
-        request => name == format!("claim:{}/{request}", text(claim, "name")),
-    })
+fn claimed_devices(container: &Value) -> HashSet<String> {
+    let claims = list(container, "resources.claims").iter();
+    claims
+        .map(|claim| match text(claim, "request") {
+            "" => format!("claim:{}", text(claim, "name")),
+            request => format!("claim:{}/{request}", text(claim, "name")),
+        })
+        .collect()
 }
 
 /// The ResourceClaims made for the Pod.
 fn claims(errors: &mut Errors, pod: &At<'_>) {
-    let asked = pod.list("spec.resourceClaims");
+    let asked: HashSet<&str> = pod.list("spec.resourceClaims").iter().map(|asked| text(asked, "name")).collect();
     let mut seen = HashSet::new();
     for claim in pod.items("status.resourceClaimStatuses") {
         let name = claim.text("name");
-        if !asked.iter().any(|asked| text(asked, "name") == name) {
+        if !asked.contains(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             errors.invalid(&claim.at("name"), name, detail);
         }
@@ -173,12 +182,15 @@ fn extended_claim(errors: &mut Errors, pod: &At<'_>) {
     if status.list("requestMappings").is_empty() {
         errors.required(&status.at("requestMappings"), "at least one request mapping is required");
     }
+    let mut containers: HashMap<&str, &Value> = HashMap::new();
+    for container in pod.list("spec.initContainers").iter().chain(pod.list("spec.containers")) {
+        containers.insert(text(container, "name"), container);
+    }
     let mut seen = HashSet::new();
     for mapping in status.items("requestMappings") {
         let [container, resource, request] =
             ["containerName", "resourceName", "requestName"].map(|field| mapping.text(field));
-        let named = |list| pod.list(list).iter().rev().find(|own| text(own, "name") == container);
-        match named("spec.containers").or_else(|| named("spec.initContainers")) {
+        match containers.get(container) {
             Some(own) if get(own, "resources.requests").get(resource).is_none() => {
                 let detail = "must match the extended resource name of an entry in \
                     spec.initContainers.resources.requests or spec.containers.resources.requests";
@@ -233,25 +245,25 @@ fn addresses(errors: &mut Errors, new: &At<'_>, old: &At<'_>, field: &str) {
 fn no_resurrection(errors: &mut Errors, new: &At<'_>, old: &At<'_>, statuses: &str, containers: Option<&str>) {
     let path = Path::root("status").child(statuses);
     let field = format!("status.{statuses}");
+    let now = new.list(&field).iter().filter(|now| get(now, "state.terminated").is_null());
+    let now: HashSet<&str> = now.map(|now| text(now, "name")).collect();
+    let own = containers.map(|list| by_name(old.field("spec").list(list)));
     for (i, before) in old.list(&field).iter().enumerate() {
         let ended = get(before, "state.terminated");
         if ended.is_null() {
             continue;
         }
         let name = text(before, "name");
-        let alive =
-            new.list(&field).iter().any(|now| text(now, "name") == name && get(now, "state.terminated").is_null());
         let code = get(ended, "exitCode").as_i64().unwrap_or(0);
-        let may = containers.is_some_and(|list| may_restart(old, list, name, code));
-        if alive && !may {
+        let container = own.as_ref().and_then(|own| own.get(name).copied());
+        let may = container.is_some_and(|container| may_restart(old, container, code));
+        if now.contains(name) && !may {
             errors.forbidden(&path.index(i).child("state"), "may not be transitioned to non-terminated state");
         }
     }
 }
 
-fn may_restart(pod: &At<'_>, containers: &str, name: &str, code: i64) -> bool {
-    let container = pod.field("spec").list(containers).iter().find(|container| text(container, "name") == name);
-    let Some(container) = container else { return false };
+fn may_restart(pod: &At<'_>, container: &Value, code: i64) -> bool {
     for rule in list(container, "restartPolicyRules") {
         let listed = list(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
         if listed == (text(rule, "exitCodes.operator") == "In") {
