@@ -232,7 +232,20 @@ pub fn update(group: &str, kind: &str, new: &Value, old: &Value) -> Errors {
         }
         _ => always(e, group, kind, n),
     }
+    any_change_policy(e, n, o);
     errors
+}
+
+/// Where the spec of a Pod said how labels of files change it may say it in any way: it could, once.
+fn any_change_policy(errors: &mut Errors, new: &At<'_>, old: &At<'_>) {
+    for path in POD_SPECS {
+        let context = new.field(path).field("securityContext");
+        if old.field(path).has("securityContext.seLinuxChangePolicy") {
+            let at = context.at("seLinuxChangePolicy");
+            errors.retain(|error| error.path != at);
+            errors.one_of(&context, "seLinuxChangePolicy", &["MountOption", "Recursive"]);
+        }
+    }
 }
 
 /// What is wrong with making `new` of `old` through the status subresource.
@@ -320,8 +333,14 @@ pub fn subresource_update(group: &str, kind: &str, subresource: &str, new: &Valu
     match (group, kind, subresource) {
         (_, _, "status") => return status_update(group, kind, new, old),
         ("", "Namespace", "finalize") => config::namespace_finalize_update(&mut errors, n),
-        ("", "Pod", "ephemeralcontainers") => pod::ephemeral_containers_update(&mut errors, n, o),
-        ("", "Pod", "resize") => pod::resize_update(&mut errors, n, o),
+        ("", "Pod", "ephemeralcontainers") => {
+            pod::ephemeral_containers_update(&mut errors, n, o);
+            any_change_policy(&mut errors, n, o);
+        }
+        ("", "Pod", "resize") => {
+            pod::resize_update(&mut errors, n, o);
+            any_change_policy(&mut errors, n, o);
+        }
         ("certificates.k8s.io", "CertificateSigningRequest", "approval") => {
             others::certificate_signing_request(&mut errors, n);
             others::certificate_update(&mut errors, n, o, "approval");
