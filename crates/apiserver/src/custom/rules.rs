@@ -94,7 +94,7 @@ impl Expressions for Judge {
             // it was said when it ran out
             return Vec::new();
         }
-        let rules = compile::of_default(&self.compiled, schema, whole, default, path);
+        let rules = compile::of_default(&self.compiled, schema, whole, default);
         let Some(rules) = rules else { return Vec::new() };
         let path = path.child("default");
         let mut warnings = Vec::new();

@@ -16,8 +16,13 @@ const RULE_LIMIT: u64 = cel::limits::ESTIMATE_PER_RULE;
 /// The most that all rules of a definition may be estimated to cost.
 const TOTAL_LIMIT: u64 = cel::limits::ESTIMATE_PER_DEFINITION;
 
-/// What was compiled of a definition, by where it stands: what is below several defaults is compiled once.
-pub type Compiled = RefCell<HashMap<String, Arc<Own>>>;
+/// How many of the dearest expressions are named if all together cost too much.
+const DEAREST: usize = 4;
+const VALIDATIONS: &str = "x-kubernetes-validations";
+
+/// What was compiled of a definition, by the schema it is of: what is below several defaults is compiled once. The address tells schemas
+/// apart as long as the definition is where it is; where they stand, in text, does not.
+pub type Compiled = RefCell<HashMap<*const Value, Arc<Own>>>;
 
 /// What is found out while rules are compiled.
 #[derive(Default)]
@@ -26,41 +31,51 @@ struct Compiling<'a> {
     /// Whether anybody asks what is wrong.
     asked: bool,
     errors: Errors,
-    /// What each expression may cost, and where it stands.
-    costs: Vec<(u64, Path)>,
+    /// What all expressions together may cost.
+    total: u64,
+    /// The dearest ones: what they may cost, and where they stand.
+    dearest: Vec<(u64, Path)>,
     /// Where something else is wrong with the schema, in order: rules at and above that are not looked at.
     wrong: Vec<&'a str>,
 }
 
 impl Compiling<'_> {
     /// Takes note of what an expression may cost, and refuses it if that is too much.
-    fn charge(&mut self, what: &str, cost: u64, path: Path) {
+    fn charge(&mut self, what: &str, cost: u64, path: impl Fn() -> Path) {
         if cost > RULE_LIMIT {
-            self.errors.push(Error::forbidden(&path, over_budget(&format!("estimated {what} cost"), cost, RULE_LIMIT)));
+            self.errors
+                .push(Error::forbidden(&path(), over_budget(&format!("estimated {what} cost"), cost, RULE_LIMIT)));
         }
-        self.costs.push((cost, path));
+        self.total = self.total.saturating_add(cost);
+        let at = self.dearest.partition_point(|(dearer, _)| *dearer >= cost);
+        if cost >= TOTAL_LIMIT / 100 && at < DEAREST {
+            self.dearest.truncate(DEAREST - 1);
+            self.dearest.insert(at, (cost, path()));
+        }
     }
 
     /// Refuses what all expressions together may cost, if that is too much.
     fn charge_all(&mut self, path: &Path) {
-        let total = self.costs.iter().fold(0u64, |sum, (cost, _)| sum.saturating_add(*cost));
-        if total <= TOTAL_LIMIT {
+        if self.total <= TOTAL_LIMIT {
             return;
         }
-        self.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-        for (_, path) in self.costs.iter().take(4).filter(|(cost, _)| *cost > TOTAL_LIMIT / 100) {
+        for (_, path) in &self.dearest {
             let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
             self.errors.push(Error::forbidden(path, detail));
         }
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        self.errors.push(Error::forbidden(path, over_budget(what, total, TOTAL_LIMIT)));
+        self.errors.push(Error::forbidden(path, over_budget(what, self.total, TOTAL_LIMIT)));
     }
 
-    fn is_wrong(&self, path: &Path) -> bool {
+    fn is_wrong(&self, place: &Place<'_>) -> bool {
+        if self.wrong.is_empty() {
+            return false;
+        }
         let is_there = |start: String, whole: bool| {
             let at = self.wrong.partition_point(|wrong| **wrong < *start);
             self.wrong.get(at).is_some_and(|wrong| if whole { **wrong == *start } else { wrong.starts_with(&start) })
         };
+        let path = place.path();
         let own = path.as_str();
         is_there(own.to_owned(), true) || ['.', '['].into_iter().any(|next| is_there(format!("{own}{next}"), false))
     }
@@ -86,50 +101,75 @@ fn multiply(cardinality: Cardinality, bound: &Value) -> Cardinality {
     Some(cardinality?.saturating_mul(bound.as_u64()?))
 }
 
+/// How a schema is reached from the one it is in.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Element(&'static str),
+}
+
 /// Where a schema stands.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Place<'a> {
-    path: Path,
+    /// The schema it is in, and the step from there; without, it stands at `root`.
+    above: Option<(&'a Place<'a>, Step<'a>)>,
+    root: &'a Path,
     /// An object with apiVersion, kind and metadata.
     whole: bool,
     cardinality: Cardinality,
     /// The schema whose values have no counterparts in the old object that could be told.
-    lost: Option<Path>,
-    /// The value that the rules are for; those of fields that it does not have are not needed.
+    lost: Option<&'a Place<'a>>,
+    /// The value that the rules are for; those of what it does not have are not needed.
     value: Option<&'a Value>,
 }
 
 impl<'a> Place<'a> {
-    fn root(path: &Path) -> Self {
-        Place { path: path.clone(), whole: true, cardinality: Some(1), lost: None, value: None }
+    fn root(root: &'a Path) -> Self {
+        Place { above: None, root, whole: true, cardinality: Some(1), lost: None, value: None }
     }
 
-    fn field(&self, name: &str) -> Option<Self> {
+    fn field(&'a self, name: &'a str) -> Option<Self> {
         let value = match self.value {
             Some(value) => Some(value.get(name)?),
             None => None,
         };
-        let path = self.path.child("properties").key(name);
-        Some(Place { path, whole: false, value, lost: self.lost.clone(), cardinality: self.cardinality })
+        Some(Place { above: Some((self, Step::Field(name))), whole: false, value, ..*self })
     }
 
     /// `told`: which of them is which is known.
-    fn items(&self, key: &str, bound: &Value, told: bool) -> Self {
+    fn elements(&'a self, key: &'static str, bound: &Value, told: bool) -> Option<Self> {
+        let is_empty = match self.value {
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Object(fields)) => fields.is_empty(),
+            Some(_) => true,
+            None => false,
+        };
+        let above = Some((self, Step::Element(key)));
         let cardinality = multiply(self.cardinality, bound);
-        let lost = self.lost.clone().or_else(|| (!told).then(|| self.path.clone()));
-        Place { path: self.path.child(key), whole: false, value: None, lost, cardinality }
+        let lost = self.lost.or((!told).then_some(self));
+        (!is_empty).then_some(Place { above, whole: false, value: None, lost, cardinality, ..*self })
+    }
+
+    /// Written down only where somebody is told of it: it may be long.
+    fn path(&self) -> Path {
+        match self.above {
+            Some((above, Step::Field(name))) => above.path().child("properties").key(name),
+            Some((above, Step::Element(key))) => above.path().child(key),
+            None => self.root.clone(),
+        }
     }
 }
 
 /// Compiles the rules of a schema that was checked before.
 pub fn trusted(schema: &Value) -> Option<Rules> {
-    build(schema, Place::root(&Path::empty()), &mut Compiling::default())
+    build(schema, &Place::root(&Path::empty()), &mut Compiling::default())
 }
 
-/// The same for a default of a schema that stands at `path`.
-pub fn of_default(compiled: &Compiled, schema: &Value, whole: bool, default: &Value, path: &Path) -> Option<Rules> {
-    let place = Place { whole, value: Some(default), ..Place::root(path) };
-    build(schema, place, &mut Compiling { compiled: Some(compiled), ..Compiling::default() })
+/// The same for a default of a schema.
+pub fn of_default(compiled: &Compiled, schema: &Value, whole: bool, default: &Value) -> Option<Rules> {
+    let root = Path::empty();
+    let place = Place { whole, value: Some(default), ..Place::root(&root) };
+    build(schema, &place, &mut Compiling { compiled: Some(compiled), ..Compiling::default() })
 }
 
 /// What is wrong with the rules of a schema, of which something else may be `wrong`.
@@ -137,28 +177,28 @@ pub fn check(compiled: &Compiled, schema: &Value, path: &Path, wrong: &[Error]) 
     let mut wrong: Vec<&str> = wrong.iter().map(|error| error.path.as_str()).collect();
     wrong.sort_unstable();
     let mut compiling = Compiling { compiled: Some(compiled), asked: true, wrong, ..Compiling::default() };
-    build(schema, Place::root(path), &mut compiling);
+    build(schema, &Place::root(path), &mut compiling);
     compiling.charge_all(path);
     compiling.errors
 }
 
 /// Compiles what is at and below a schema; `None` if there are no rules.
-fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Option<Rules> {
-    let own = own(schema, &place, compiling);
+fn build(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> Option<Rules> {
+    let own = own(schema, place, compiling);
     let mut properties = BTreeMap::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let below = place.field(name).and_then(|place| build(property, place, compiling));
+        let below = place.field(name).and_then(|place| build(property, &place, compiling));
         properties.extend(below.map(|below| (name.clone(), below)));
     }
     let values = schema.get("additionalProperties").filter(|values| values.is_object()).and_then(|values| {
-        let place = place.items("additionalProperties", &schema["maxProperties"], true);
-        build(values, place, compiling).map(Box::new)
+        let place = place.elements("additionalProperties", &schema["maxProperties"], true)?;
+        build(values, &place, compiling).map(Box::new)
     });
     let is_map = schema["x-kubernetes-list-type"] == "map";
-    let items = schema
-        .get("items")
-        .filter(|items| items.is_object())
-        .and_then(|items| build(items, place.items("items", &schema["maxItems"], is_map), compiling).map(Box::new));
+    let items = schema.get("items").filter(|items| items.is_object()).and_then(|items| {
+        let place = place.elements("items", &schema["maxItems"], is_map)?;
+        build(items, &place, compiling).map(Box::new)
+    });
     if own.rules.is_empty() && properties.is_empty() && values.is_none() && items.is_none() {
         return None;
     }
@@ -172,11 +212,11 @@ fn build(schema: &Value, place: Place<'_>, compiling: &mut Compiling<'_>) -> Opt
 
 /// The rules of a schema itself.
 fn own(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> Arc<Own> {
-    let list = schema["x-kubernetes-validations"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if list.is_empty() || compiling.is_wrong(&place.path) {
+    let list = schema[VALIDATIONS].as_array().map(Vec::as_slice).unwrap_or_default();
+    if list.is_empty() || compiling.is_wrong(place) {
         return Arc::default();
     }
-    let known = compiling.compiled.and_then(|compiled| compiled.borrow().get(place.path.as_str()).cloned());
+    let known = compiling.compiled.and_then(|compiled| compiled.borrow().get(&std::ptr::from_ref(schema)).cloned());
     let own = known.unwrap_or_else(|| {
         let whole = place.whole || schema["x-kubernetes-embedded-resource"] == true;
         let decl = DeclType::from_structural(schema, "self", whole);
@@ -186,14 +226,13 @@ fn own(schema: &Value, place: &Place<'_>, compiling: &mut Compiling<'_>) -> Arc<
         });
         let own = Arc::new(Own { rules: rules.collect(), decl });
         if let Some(compiled) = compiling.compiled {
-            compiled.borrow_mut().insert(place.path.as_str().to_owned(), own.clone());
+            compiled.borrow_mut().insert(std::ptr::from_ref(schema), own.clone());
         }
         own
     });
     if compiling.asked {
         for (i, (said, rule)) in list.iter().zip(&own.rules).enumerate() {
-            let path = place.path.child("x-kubernetes-validations").index(i);
-            report(said, rule, own.decl.as_ref(), &path, place, compiling);
+            report(said, rule, i, own.decl.as_ref(), place, compiling);
         }
     }
     own
@@ -236,32 +275,37 @@ fn compile(rule: &Value, decl: Option<&Arc<DeclType>>) -> Rule {
 fn report(
     said: &Value,
     rule: &Rule,
+    index: usize,
     decl: Option<&Arc<DeclType>>,
-    path: &Path,
     place: &Place<'_>,
     compiling: &mut Compiling<'_>,
 ) {
-    let at = path.child("rule");
+    let at = |name: &str| place.path().child(VALIDATIONS).index(index).child(name);
     match &rule.program {
         Ok(program) => {
             let occurs = place.cardinality.unwrap_or_else(|| decl.map_or(1, |decl| decl.max_cardinality()));
             let cost = program.estimate(Fidelity::Kubernetes).max.saturating_mul(occurs);
-            compiling.charge("rule", cost, at.clone());
+            compiling.charge("rule", cost, || at("rule"));
         }
-        Err(error) => compiling.errors.push(Error::invalid(&at, said.clone(), error.as_str())),
+        Err(error) => compiling.errors.push(Error::invalid(&at("rule"), said.clone(), error.as_str())),
     }
     if let (true, Some(lost)) = (rule.uses_old, &place.lost) {
+        let lost = lost.path();
         let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
-        compiling.errors.push(Error::invalid(&at, rule.text.as_str(), detail));
+        compiling.errors.push(Error::invalid(&at("rule"), rule.text.as_str(), detail));
     }
     if !rule.uses_old && said.get("optionalOldSelf").is_some_and(|own| !own.is_null()) {
         let detail = "may not be set if oldSelf is not used in rule";
-        compiling.errors.push(Error::invalid(&path.child("optionalOldSelf"), rule.optional_old, detail));
+        compiling.errors.push(Error::invalid(&at("optionalOldSelf"), rule.optional_old, detail));
     }
-    let at = path.child("messageExpression");
     match &rule.message_program {
-        Some(Ok(program)) => compiling.charge("messageExpression", program.estimate(Fidelity::Kubernetes).max, at),
-        Some(Err(detail)) => compiling.errors.push(Error::invalid(&at, said.clone(), detail.as_str())),
+        Some(Ok(program)) => {
+            let cost = program.estimate(Fidelity::Kubernetes).max;
+            compiling.charge("messageExpression", cost, || at("messageExpression"));
+        }
+        Some(Err(detail)) => {
+            compiling.errors.push(Error::invalid(&at("messageExpression"), said.clone(), detail.as_str()));
+        }
         None => {}
     }
 }
@@ -286,3 +330,6 @@ fn message(rule: &Value, env: &Env) -> Option<Result<Program, String>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;
