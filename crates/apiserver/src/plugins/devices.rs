@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use cel::{DeclType, Env, Type};
+use kinds::validate::devices::{LONGEST_EXPRESSION, MOST_ALTERNATIVES, MOST_REQUESTS, MOST_SELECTORS};
 use machinery::field::{Error, Errors, Path};
 use machinery::status::Status;
 use serde_json::Value;
@@ -158,13 +159,7 @@ static DEVICE: LazyLock<Env> = LazyLock::new(|| {
     Env::templates().declare_schema("device", Arc::new(DeclType::object("kubernetes.DRADevice", fields)))
 });
 
-/// As many as are looked at: what has more of them is refused for that alone.
-const MOST_REQUESTS: usize = 32;
-const MOST_ALTERNATIVES: usize = 8;
-const MOST_SELECTORS: usize = 32;
-const LONGEST_EXPRESSION: usize = 10 * 1024;
-
-/// The items of a list that does not have too many.
+/// The items of a list that does not have too many: what has more is refused for that alone.
 fn items<'a>(holder: &'a Value, name: &str, most: usize) -> &'a [Value] {
     holder[name].as_array().filter(|list| list.len() <= most).map(Vec::as_slice).unwrap_or_default()
 }

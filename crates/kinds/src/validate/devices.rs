@@ -10,8 +10,15 @@ use super::at::{At, IMMUTABLE, Report};
 use super::common::{csi_driver_name, is_extended, label, subdomain, template_metadata};
 use super::slices::full_name;
 
+/// As many requests as a claim may have; as many may be referred to.
+pub const MOST_REQUESTS: usize = 32;
+/// As many requests as one may choose from.
+pub const MOST_ALTERNATIVES: usize = 8;
+/// As many selectors as a request or class may have.
+pub const MOST_SELECTORS: usize = 32;
+/// As many bytes as an expression may have.
+pub const LONGEST_EXPRESSION: usize = 10 * 1024;
 pub(super) const MOST_CONFIGS: usize = 32;
-const LONGEST_EXPRESSION: usize = 10 * 1024;
 const LONGEST_PARAMETERS: usize = 10 * 1024;
 
 /// True if a list is not too long. One that is too long is not looked at further.
@@ -76,7 +83,7 @@ pub(super) fn request_names(claim: &At<'_>) -> Vec<String> {
 
 fn device_claim(errors: &mut Errors, claim: &At<'_>) {
     let requests = request_names(claim);
-    if at_most(errors, claim, "requests", 32) {
+    if at_most(errors, claim, "requests", MOST_REQUESTS) {
         for request in claim.items("requests") {
             device_request(errors, &request);
         }
@@ -104,7 +111,7 @@ fn device_claim(errors: &mut Errors, claim: &At<'_>) {
 }
 
 pub(super) fn request_references(errors: &mut Errors, holder: &At<'_>, requests: &[String]) {
-    if !at_most(errors, holder, "requests", 32) {
+    if !at_most(errors, holder, "requests", MOST_REQUESTS) {
         return;
     }
     for item in holder.items("requests") {
@@ -138,7 +145,7 @@ fn device_request(errors: &mut Errors, request: &At<'_>) {
         }
         (false, true) => exact_request(errors, &exactly),
         (true, false) => {
-            if at_most(errors, request, "firstAvailable", 8) {
+            if at_most(errors, request, "firstAvailable", MOST_ALTERNATIVES) {
                 for sub in request.items("firstAvailable") {
                     label(errors, &sub.at("name"), sub.text("name"));
                     exact_request(errors, &sub);
@@ -173,7 +180,7 @@ fn exact_request(errors: &mut Errors, request: &At<'_>) {
 
 /// Only that there is an expression; it is compiled elsewhere.
 fn selectors(errors: &mut Errors, holder: &At<'_>) {
-    if !at_most(errors, holder, "selectors", 32) {
+    if !at_most(errors, holder, "selectors", MOST_SELECTORS) {
         return;
     }
     for selector in holder.items("selectors") {

@@ -13,7 +13,7 @@ mod claim_status;
 mod common;
 mod config;
 mod cron;
-mod devices;
+pub mod devices;
 mod endpoints;
 mod flow;
 mod job_status;
