@@ -2,7 +2,7 @@
 
 mod conversion;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 pub use conversion::has_authorities;
 use machinery::field::{Error, Errors, Path};
@@ -74,7 +74,8 @@ pub fn update(crd: &Value, old: &Value) -> Errors {
 }
 
 /// What stood in the old definition, if there is one, was accepted when it was written, be it by an earlier version of this server that
-/// asked for less: only what is new is looked at.
+/// asked for less: it is not looked at again. Names and conversion are looked at as a whole if anything about them is new, versions part
+/// by part.
 fn check_spec(crd: &Value, old: &Value) -> Errors {
     let (spec, before) = (&crd["spec"], &old["spec"]);
     let changed = |fields: &[&str]| before.is_null() || fields.iter().any(|field| spec[*field] != before[*field]);
@@ -129,6 +130,7 @@ fn group(group: &str, path: &Path) -> Option<Error> {
 }
 
 /// What all versions have alike stands, for errors, at the top of the spec.
+#[derive(PartialEq)]
 struct Alike {
     schema: bool,
     subresources: bool,
@@ -136,60 +138,78 @@ struct Alike {
     selectable: bool,
 }
 
+impl Alike {
+    fn of(versions: &[Value]) -> Self {
+        let same = |name: &str| versions.windows(2).all(|pair| pair[0].get(name) == pair[1].get(name));
+        Alike {
+            schema: same("schema"),
+            subresources: same("subresources"),
+            columns: same("additionalPrinterColumns"),
+            selectable: same("selectableFields"),
+        }
+    }
+}
+
 fn versions(spec: &Value, before: &[Value], path: &Path) -> Errors {
     let mut errors = Vec::new();
     let all = list(spec, "versions");
-    let same = |name: &str| all.iter().all(|version| version.get(name) == all[0].get(name));
-    let alike = Alike {
-        schema: all.is_empty() || same("schema"),
-        subresources: all.is_empty() || same("subresources"),
-        columns: all.is_empty() || same("additionalPrinterColumns"),
-        selectable: all.is_empty() || same("selectableFields"),
+    let (alike, was_alike) = (Alike::of(all), Alike::of(before));
+    let by_name: HashMap<&str, &Value> = before.iter().map(|old| (text(old, "name"), old)).collect();
+    let old_of = |version: &Value| by_name.get(text(version, "name")).copied();
+    let stood = |version: &Value, fields: &[&str]| {
+        old_of(version).is_some_and(|old| fields.iter().all(|field| version.get(*field) == old.get(*field)))
     };
+    let has_status = |version: &Value| version["subresources"].get("status").is_some_and(|status| !status.is_null());
     let mut seen = BTreeSet::new();
     let mut unique = true;
     let at = path.child("versions");
     for (i, version) in all.iter().enumerate() {
         let own = at.index(i);
-        let stood = |fields: &[&str]| {
-            let same = |before: &Value| fields.iter().all(|field| version.get(field) == before.get(field));
-            before.iter().any(same)
+        // What all versions share is looked at once, if it is new to any of them.
+        let is_due = |shared: bool, stood: &dyn Fn(&Value) -> bool| match shared {
+            true => i == 0 && !all.iter().all(stood),
+            false => !stood(version),
         };
         let name = text(version, "name");
         unique &= seen.insert(name);
         let wrong = names::dns1035_label(name);
-        if !wrong.is_empty() && !stood(&["name"]) {
+        if !wrong.is_empty() && old_of(version).is_none() {
             errors.push(Error::invalid(&own.child("name"), name, wrong.join(",")));
             if i == 0 && !name.is_empty() {
                 // The first version once had a field of its own.
                 errors.push(Error::invalid(&path.child("version"), name, wrong.join(",")));
             }
         }
-        if !has_schema(version) && !stood(&["schema"]) {
+        if !has_schema(version) && !stood(version, &["schema"]) {
             errors.push(Error::required(&own.child("schema").child("openAPIV3Schema"), ""));
         }
-        if !stood(&["deprecated", "deprecationWarning"]) {
+        if !stood(version, &["deprecated", "deprecationWarning"]) {
             errors.extend(deprecation(version, &own));
         }
-        // What all versions share is reported once.
-        let first = i == 0;
-        let status = |version: &Value| version["subresources"].get("status").is_some_and(|status| !status.is_null());
-        let stood_so = before.iter().any(|old| old["schema"] == version["schema"] && status(old) == status(version));
-        if (first || !alike.schema) && !stood_so {
+        let schema_stood = |version: &Value| {
+            stood(version, &["schema"]) && old_of(version).is_some_and(|old| has_status(old) == has_status(version))
+        };
+        if is_due(alike.schema, &schema_stood) {
             let base = if alike.schema { path.child("validation") } else { own.child("schema") };
-            errors.extend(schema(version, &base.child("openAPIV3Schema"), status(version)));
+            let has_status = if alike.schema { all.iter().any(has_status) } else { has_status(version) };
+            let judge = if stood(version, &["schema"]) { Judge::lenient() } else { Judge::new() };
+            errors.extend(schema(version, &base.child("openAPIV3Schema"), has_status, &judge));
         }
-        if (first || !alike.subresources) && !stood(&["subresources"]) {
+        if is_due(alike.subresources, &|version| stood(version, &["subresources"])) {
             let base = if alike.subresources { path } else { &own };
             errors.extend(subresources(&version["subresources"], &base.child("subresources")));
         }
-        if (first || !alike.columns) && !stood(&["additionalPrinterColumns"]) {
+        if is_due(alike.columns, &|version| stood(version, &["additionalPrinterColumns"])) {
             let base = if alike.columns { path } else { &own };
             errors.extend(columns(list(version, "additionalPrinterColumns"), &base.child("additionalPrinterColumns")));
         }
-        if (first || !alike.selectable) && !stood(&["schema", "selectableFields"]) {
+        let selectable_stood = |version: &Value| alike == was_alike && stood(version, &["schema", "selectableFields"]);
+        if is_due(alike.selectable, &selectable_stood) {
             let base = if alike.selectable { path } else { &own };
-            errors.extend(selectable(version, &base.child("selectableFields")));
+            let counted = if alike.selectable { before.first() } else { old_of(version) };
+            let may_be_many = alike.selectable == was_alike.selectable
+                && counted.is_some_and(|old| old.get("selectableFields") == version.get("selectableFields"));
+            errors.extend(selectable(version, &base.child("selectableFields"), &alike, may_be_many));
         }
     }
     if !unique {
@@ -227,13 +247,12 @@ fn deprecation(version: &Value, path: &Path) -> Errors {
     errors
 }
 
-fn schema(version: &Value, path: &Path, status: bool) -> Errors {
+fn schema(version: &Value, path: &Path, status: bool, judge: &Judge) -> Errors {
     let Some(schema) = version["schema"].get("openAPIV3Schema").filter(|schema| !schema.is_null()) else {
         return Vec::new();
     };
-    let judge = Judge::new();
     let options =
-        StructuralOptions { metadata: Some(crate::resource::object_meta()), status, expressions: Some(&judge) };
+        StructuralOptions { metadata: Some(crate::resource::object_meta()), status, expressions: Some(judge) };
     match Structural::from_crd_schema(schema, path, options) {
         Ok(_) if has_dialect(schema) => {
             vec![Error::invalid(path, "", "OpenAPIV3Schema 'schema' is not supported")]
@@ -318,7 +337,7 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
         if json_path.is_empty() {
             errors.push(Error::required(&at.child("JSONPath"), ""));
         } else if !json_path.starts_with('.') {
-            // What follows may be anything: a column that cannot be read is not shown.
+            // What follows may be anything: a column that cannot be read ends the table.
             let detail = "must be a simple json path starting with .";
             errors.push(Error::invalid(&at.child("JSONPath"), json_path, detail));
         }
@@ -326,13 +345,21 @@ fn columns(columns: &[Value], path: &Path) -> Errors {
     errors
 }
 
-fn selectable(version: &Value, path: &Path) -> Errors {
+fn selectable(version: &Value, path: &Path, alike: &Alike, may_be_many: bool) -> Errors {
+    if list(version, "selectableFields").is_empty() {
+        return Vec::new();
+    }
+    // The schema that counts stands beside them: at the top of the spec, or in the version.
+    if alike.selectable && (!alike.schema || version["schema"].is_null()) {
+        return vec![Error::invalid(path, "", "may only be set when validations.schema is included")];
+    }
+    if !alike.selectable && (alike.schema || !has_schema(version)) {
+        let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+        return vec![Error::invalid(path, "", detail)];
+    }
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     let schema = &version["schema"]["openAPIV3Schema"];
-    if version["schema"].is_null() && !list(version, "selectableFields").is_empty() {
-        return vec![Error::invalid(path, "", "may only be set when validations.schema is included")];
-    }
     for (i, field) in list(version, "selectableFields").iter().enumerate() {
         let at = path.index(i).child("jsonPath");
         let json_path = text(field, "jsonPath");
@@ -361,7 +388,7 @@ fn selectable(version: &Value, path: &Path) -> Errors {
             errors.push(Error::duplicate(&at, json_path));
         }
     }
-    if seen.len() > 8 {
+    if seen.len() > 8 && !may_be_many {
         errors.push(Error::too_many(path, Some(seen.len()), 8));
     }
     errors

@@ -74,18 +74,25 @@ impl Rules {
 pub struct Judge {
     budget: RefCell<Budget>,
     compiled: compile::Compiled,
+    /// Whether a rule may cost more than one may.
+    lenient: bool,
 }
 
 impl Judge {
     /// Of which nothing has been spent.
     pub fn new() -> Judge {
-        Judge { budget: RefCell::new(Budget::kubernetes()), compiled: Default::default() }
+        Judge { budget: RefCell::new(Budget::kubernetes()), compiled: Default::default(), lenient: false }
+    }
+
+    /// The same for a schema that stood before: what one of its rules costs was accepted then.
+    pub fn lenient() -> Judge {
+        Judge { lenient: true, ..Judge::new() }
     }
 }
 
 impl Expressions for Judge {
     fn check(&self, schema: &Value, path: &Path, wrong: &[Error]) -> Errors {
-        compile::check(&self.compiled, schema, path, wrong)
+        compile::check(&self.compiled, schema, path, wrong, self.lenient)
     }
 
     fn judge(&self, schema: &Value, whole: bool, default: &Value, path: &Path) -> Errors {

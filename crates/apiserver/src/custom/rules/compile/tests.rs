@@ -7,7 +7,7 @@ fn ruled(kind: &str, rule: &str) -> Value {
 }
 
 fn wrong(schema: &Value) -> Vec<String> {
-    let errors = check(&Compiled::default(), schema, &Path::root("schema"), &[]);
+    let errors = check(&Compiled::default(), schema, &Path::root("schema"), &[], false);
     errors.into_iter().map(|error| error.path.to_string()).collect()
 }
 
