@@ -192,7 +192,9 @@ fn versions(spec: &Value, before: &[Value], path: &Path) -> Errors {
         if is_due(alike.schema, &schema_stood) {
             let base = if alike.schema { path.child("validation") } else { own.child("schema") };
             let has_status = if alike.schema { all.iter().any(has_status) } else { has_status(version) };
-            let judge = if stood(version, &["schema"]) { Judge::lenient() } else { Judge::new() };
+            let before = if was_alike.schema { before.first() } else { old_of(version) };
+            let is_known = before.is_some_and(|old| old.get("schema") == version.get("schema"));
+            let judge = if is_known { Judge::lenient() } else { Judge::new() };
             errors.extend(schema(version, &base.child("openAPIV3Schema"), has_status, &judge));
         }
         if is_due(alike.subresources, &|version| stood(version, &["subresources"])) {

@@ -151,10 +151,10 @@ fn selectable_fields_stand_beside_the_schema() {
 
 #[test]
 fn what_a_rule_costs_is_not_asked_about_again() {
-    let version = |name: &str, status: bool| {
+    let described = |name: &str, description: &str, status: bool| {
         json!({
             "name": name, "served": true, "storage": name == "v1",
-            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"text": {
+            "schema": {"openAPIV3Schema": {"type": "object", "description": description, "properties": {"text": {
                 "type": "array", "maxItems": 20_000, "items": {
                     "type": "string", "maxLength": 8000, "x-kubernetes-validations": [{"rule": "self.contains('a')"}],
                 },
@@ -162,10 +162,35 @@ fn what_a_rule_costs_is_not_asked_about_again() {
             "subresources": if status { json!({"status": {}}) } else { Value::Null },
         })
     };
-    let path = "spec.validation.openAPIV3Schema.properties[text].items.x-kubernetes-validations[0].rule: ";
-    let found = told(&[version("v1", false)], &[]);
-    assert!(found.len() == 1 && found[0].starts_with(path), "{found:?}");
-    assert!(told(&[version("v1", true)], &[version("v1", false)]).is_empty());
-    assert!(told(&[version("v1", false), version("v2", false)], &[version("v1", false)]).is_empty());
-    assert_eq!(told(&[version("v2", false), version("v1", false)], &[version("v1", false)]), found);
+    let version = |name: &str, status: bool| described(name, "", status);
+    let asked = |new: &[Value], old: &[Value], path: &str| {
+        let path = format!("{path}.openAPIV3Schema.properties[text].items.x-kubernetes-validations[0].rule: ");
+        let found = told(new, old);
+        assert!(found.len() == 1 && found[0].starts_with(&path), "{found:?}");
+    };
+    let none: [&str; 0] = [];
+    let (one, two, other) = (version("v1", false), version("v2", false), described("v2", "Another.", false));
+    let old = [one.clone()];
+    asked(&old, &[], "spec.validation");
+    assert_eq!(told(&[version("v1", true)], &old), none);
+    // What all versions had alike was nobody's own.
+    assert_eq!(told(&[one.clone(), two.clone()], &old), none);
+    assert_eq!(told(&[two, one.clone()], &old), none);
+    asked(&[one.clone(), other.clone()], &old, "spec.versions[1].schema");
+    asked(&[one.clone(), other.clone(), version("v3", false)], &[one, other], "spec.versions[2].schema");
+}
+
+#[test]
+fn a_shared_schema_says_less_if_any_version_has_a_status() {
+    let version = |name: &str, subresources: Value| {
+        let schema = json!({"type": "object", "maxProperties": 5});
+        json!({
+            "name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": schema},
+            "subresources": subresources,
+        })
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(told(&[version("v1", json!({})), version("v2", json!({}))], &[]), none);
+    let found = told(&[version("v1", json!({})), version("v2", json!({"status": {}}))], &[]);
+    assert!(found.len() == 1 && found[0].contains("if the status subresource is enabled"), "{found:?}");
 }
