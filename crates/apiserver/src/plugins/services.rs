@@ -221,12 +221,12 @@ fn first_ports(ports: &mut Ports<'_>, list: &mut [Value], every: bool) -> Result
         }
     }
     let mut given: BTreeMap<i64, i64> = BTreeMap::new();
-    for at in 0..list.len() {
-        let wanted = node_port(&list[at]);
+    for (at, port) in list.iter_mut().enumerate() {
+        let wanted = node_port(port);
         if wanted.is_none() && !every {
             continue;
         }
-        let number = number(&list[at]);
+        let number = number(port);
         let sibling = given.get(&number).copied();
         let asked = match sibling {
             Some(_) => wanted.filter(|wanted| sibling != Some(*wanted)),
@@ -242,7 +242,7 @@ fn first_ports(ports: &mut Ports<'_>, list: &mut [Value], every: bool) -> Result
             None => ports.draw(&named).ok_or_else(full)?,
         };
         given.entry(number).or_insert(own);
-        list[at]["nodePort"] = own.into();
+        port["nodePort"] = own.into();
     }
     Ok(None)
 }

@@ -63,7 +63,9 @@ impl Resource {
     /// What is wrong with lists and maps that were sent empty: they are no part of the `object` any more.
     pub fn validate_empty(&self, subresource: &str, object: &Value, said: &[Said]) -> field::Errors {
         let empty = said.iter().filter(|said| said.value.is_array() || said.value.is_object());
-        let places: Vec<&str> = empty.map(|said| &*said.place).collect();
+        // of what else is sent for a resize nothing is written
+        let written = |place: &&str| subresource != "resize" || place.starts_with("/spec/resources/");
+        let places: Vec<&str> = empty.map(|said| &*said.place).filter(written).collect();
         if places.is_empty() || self.is_custom() || !matches!(subresource, "" | "resize" | "ephemeralcontainers") {
             return field::Errors::new();
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Violation;
+use crate::strategy::{APP_ARMOR, SECCOMP};
 
 fn quoted<'s>(items: impl IntoIterator<Item = &'s str>) -> String {
     items.into_iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ")
@@ -296,7 +297,7 @@ impl<'p> Pod<'p> {
         let forbidden: Vec<String> = annotations
             .filter(|(key, value)| {
                 let value = text(value);
-                key.starts_with("container.apparmor.security.beta.kubernetes.io/")
+                key.starts_with(APP_ARMOR)
                     && !(value.is_empty() || value == "runtime/default" || value.starts_with("localhost/"))
             })
             .map(|(key, value)| format!("{key}={:?}", text(value)))
@@ -342,7 +343,7 @@ impl<'p> Pod<'p> {
     /// Before there was a field for it.
     pub(super) fn seccomp_annotations(&self) -> Option<Violation> {
         let of_containers = self.containers().map(|own| text(&own["name"]));
-        let keys = of_containers.map(|name| format!("container.seccomp.security.alpha.kubernetes.io/{name}"));
+        let keys = of_containers.map(|name| format!("{SECCOMP}{name}"));
         let keys = keys.chain(["seccomp.security.alpha.kubernetes.io/pod".to_owned()]);
         let fine =
             |value: &str| matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/");

@@ -7,7 +7,7 @@ mod pod;
 mod service;
 mod special;
 
-pub(crate) use pod::{app_armor_profile, host_network};
+pub(crate) use pod::{APP_ARMOR, SECCOMP, app_armor_profile, host_network};
 pub(crate) use service::{is_external, wants_health_check};
 pub use special::TEMPLATE_GENERATION;
 

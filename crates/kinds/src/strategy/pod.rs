@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use crate::compute::quality_of_service;
 use crate::value::{flag, get, has, int, keep, list, list_mut, remove, set, size, text};
 
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// An annotation that says the AppArmor profile of a container, without its name.
+pub(crate) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// The same of seccomp.
+pub(crate) const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 /// So many bytes has the name of a profile.
 const APP_ARMOR_MAX: usize = 4095;
 
@@ -81,11 +84,12 @@ pub(super) fn prepare_create(pod: &mut Value) {
 /// What annotations say of AppArmor is written into the fields, where it is not what the Pod says for all.
 fn armor_by_annotations(pod: &mut Value) {
     let shared = get(pod, "spec.securityContext.appArmorProfile").clone();
-    let notes = get(pod, "metadata.annotations").clone();
+    let mut notes = get(pod, "metadata.annotations").as_object().cloned().unwrap_or_default();
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in list_mut(pod, &format!("spec.{list}")) {
-            let said = notes.get(format!("{APP_ARMOR}{}", text(container, "name"))).and_then(Value::as_str);
-            if let Some(profile) = said.and_then(app_armor_profile)
+            // of containers with one name, which is a mistake, the first has it all
+            let said = notes.remove(&format!("{APP_ARMOR}{}", text(container, "name")));
+            if let Some(profile) = said.as_ref().and_then(Value::as_str).and_then(app_armor_profile)
                 && profile != shared
                 && !has(container, "securityContext.appArmorProfile")
             {

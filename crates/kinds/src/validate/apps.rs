@@ -183,6 +183,7 @@ pub(super) fn stateful_set(errors: &mut Errors, object: &At<'_>, old: Option<&At
         // what was wrong already does not keep anybody from changing the rest
         let mut before = Errors::new();
         set_spec(&mut before, &old.field("spec"), true, true);
+        super::any_change_policy(&mut before, old, old);
         if !before.is_empty() {
             errors.truncate(count);
             set_spec(errors, &object.field("spec"), true, false);

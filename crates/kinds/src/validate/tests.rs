@@ -344,3 +344,31 @@ fn devices_are_claimed_by_what_they_are() {
         ],
     );
 }
+
+#[test]
+fn a_stateful_set_that_may_keep_its_policy_may_not_have_any_template() {
+    let set = |dns: &str| {
+        json!({"metadata": {"name": "s", "namespace": "n"}, "spec": {
+            "podManagementPolicy": "OrderedReady", "serviceName": "s", "replicas": 1,
+            "updateStrategy": {"type": "OnDelete"}, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+                "dnsPolicy": dns, "restartPolicy": "Always", "terminationGracePeriodSeconds": 30,
+                "securityContext": {"seLinuxChangePolicy": "MountOption"},
+                "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always",
+                    "terminationMessagePolicy": "File"}]}}}})
+    };
+    let old = set("ClusterFirst");
+    assert_eq!(lines(update("apps", "StatefulSet", &set("Default"), &old)), Vec::<String>::new());
+    let errors = lines(update("apps", "StatefulSet", &set("Other"), &old));
+    assert!(errors.iter().any(|error| error.contains("dnsPolicy")), "{errors:?}");
+}
+
+#[test]
+fn claims_that_are_not_there_name_no_more_than_fits() {
+    let used: Vec<Value> = (0..1000).map(|i| json!({"name": format!("x{i}")})).collect();
+    let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {
+        "resourceClaims": [{"name": "n".repeat(100_000), "resourceClaimName": "c"}],
+        "containers": [{"name": "c", "image": "i", "resources": {"claims": used}}]}});
+    let said: usize = lines(create("", "Pod", &pod)).iter().map(String::len).sum();
+    assert!(said < 1_000_000, "{said}");
+}

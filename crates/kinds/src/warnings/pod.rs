@@ -8,7 +8,7 @@ use conductor_machinery::names::ip::ip_warning;
 use serde_json::Value;
 
 use super::{claim_spec, deprecated_keys, deprecated_label, fractional_bytes};
-use crate::strategy::app_armor_profile;
+use crate::strategy::{APP_ARMOR, SECCOMP as SECCOMP_OF, app_armor_profile};
 use crate::validate::at::At;
 
 const CONTAINERS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
@@ -218,10 +218,10 @@ impl<'a> Files<'a> {
         for path in paths.filter(|path| !path.is_empty() && path.len() <= LONGEST) {
             let file = (path, self.sources.len() - 1);
             let show = |(path, source): (&str, usize)| format!("{path:?}{}", self.sources[source]);
-            for other in overlapping(&self.by_path, path) {
-                if warnings.len() >= MOST {
-                    return;
-                }
+            if warnings.len() >= MOST {
+                return;
+            }
+            for other in overlapping(&self.by_path, path).into_iter().take(MOST) {
                 let pair = format!("{} with {}", show(file), show(self.seen[other]));
                 warnings.push(format!("{}: overlapping paths: {pair}", self.whose));
             }
@@ -247,7 +247,7 @@ pub(super) fn armor(warnings: &mut Vec<String>, spec: &At<'_>, notes: &At<'_>) {
     let shared = spec.get("securityContext.appArmorProfile");
     let own = |container: &At<'_>| container.has("securityContext.appArmorProfile");
     for container in all_containers(spec).into_iter().filter(|container| !own(container)) {
-        let key = format!("container.apparmor.security.beta.kubernetes.io/{}", container.text("name"));
+        let key = format!("{APP_ARMOR}{}", container.text("name"));
         let Some(said) = notes.value.get(&key).and_then(Value::as_str) else { continue };
         if app_armor_profile(said).as_ref() != Some(shared) {
             let path = notes.path.key(&key);
@@ -258,7 +258,7 @@ pub(super) fn armor(warnings: &mut Vec<String>, spec: &At<'_>, notes: &At<'_>) {
 
 fn container(warnings: &mut Vec<String>, container: &At<'_>, notes: &At<'_>) {
     let name = container.text("name");
-    let seccomp = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
+    let seccomp = format!("{SECCOMP_OF}{name}");
     if !container.has("securityContext.seccompProfile") && notes.value.get(&seccomp).is_some() {
         warnings.push(format!("{}: {SECCOMP}", notes.path.key(&seccomp)));
     }

@@ -1,16 +1,17 @@
 //! Annotations of Pods that mean something to the server.
 
+use std::collections::HashSet;
+
 use conductor_machinery::field::{Errors, Path};
 use serde_json::Value;
 
 use super::CONTAINERS;
+use crate::strategy::{APP_ARMOR, SECCOMP};
 use crate::validate::at::{At, Report};
 use crate::validate::common::descending_path;
 use crate::value::{annotation, text};
 
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const POD_SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const LOCALHOST: &str = "localhost/";
@@ -23,14 +24,15 @@ pub(super) fn pod_annotations(errors: &mut Errors, at: &At<'_>, spec: &At<'_>) {
     {
         errors.invalid(&at.path.key(MIRROR), value, "must set spec.nodeName if mirror pod annotation is set");
     }
+    let containers = CONTAINERS.iter().flat_map(|list| spec.list(list));
+    let containers: HashSet<&str> = containers.map(|container| text(container, "name")).collect();
     for (key, profile) in at.value.as_object().into_iter().flatten() {
         let profile = profile.as_str().unwrap_or("");
         if key == POD_SECCOMP || key.starts_with(SECCOMP) {
             seccomp(errors, &at.path.child(key), profile);
         }
         let Some(name) = key.strip_prefix(APP_ARMOR) else { continue };
-        let known = CONTAINERS.iter().any(|list| spec.items(list).any(|container| container.text("name") == name));
-        if !known {
+        if !containers.contains(name) {
             errors.invalid(&at.path.key(key), name, "container not found");
         }
         if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with(LOCALHOST) {

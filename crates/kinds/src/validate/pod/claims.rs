@@ -8,8 +8,10 @@ use crate::validate::at::{At, Report};
 use crate::validate::common::{label, subdomain};
 use crate::value::text;
 
-/// As many names are shown where all would be told.
+/// As many names are shown where all would be told, and in as many mistakes.
 const SHOWN: usize = 64;
+/// No name that is one is longer.
+const LONGEST: usize = 63;
 
 pub(super) fn resource_claims(errors: &mut Errors, spec: &At<'_>) {
     let mut seen = HashSet::new();
@@ -72,9 +74,11 @@ pub(super) fn used_claims(errors: &mut Errors, at: &At<'_>, known: &BTreeSet<&st
             let mut error = Error::not_found(&claim.path, name);
             error.detail = if known.is_empty() {
                 "must be one of the names in pod.spec.resourceClaims which is empty".to_owned()
+            } else if errors.len() >= SHOWN {
+                "must be one of the names in pod.spec.resourceClaims".to_owned()
             } else {
-                // each of the wrong ones shows them all
-                let shown = known.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+                let names = known.iter().filter(|name| name.len() <= LONGEST).take(SHOWN);
+                let shown = names.copied().collect::<Vec<_>>().join(", ");
                 format!("must be one of the names in pod.spec.resourceClaims: {shown}")
             };
             errors.push(error);
