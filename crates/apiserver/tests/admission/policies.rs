@@ -372,7 +372,11 @@ async fn expressions_are_checked_when_they_are_written() {
             json!({"variables": [{"name": "a", "expression": "nope"}]}),
             "spec.variables[0].expression: Invalid value: \"nope\": compilation failed",
         ),
-        (json!({"validations": [{"expression": "variables.b == 1"}]}), "undefined field 'b'"),
+        (json!({"validations": [{"expression": "variables.b == 1"}]}), "undeclared reference to 'variables'"),
+        (
+            json!({"variables": [{"name": "a", "expression": "1"}], "validations": [{"expression": "variables.b == 1"}]}),
+            "undefined field 'b'",
+        ),
         (
             json!({"matchConditions": [{"name": "c", "expression": "variables.a == 1"}]}),
             "undeclared reference to 'variables'",
